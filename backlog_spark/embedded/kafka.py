@@ -1,4 +1,4 @@
-"""A real Kafka 4.1.0 without Docker or an installed package: one node, broker and controller in one (KRaft)."""
+"""A real Kafka 4.1.0 that needs no Docker and no installed package: one node, both broker and controller (KRaft)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from backlog_spark.errors import BacklogError
 
 __all__ = ["KafkaServer"]
 
-# One broker: internal topics cannot have three replicas. One partition of each: the default 50 are 50 directories.
+# There is one broker, so internal topics cannot have three replicas. One partition each: the default of 50 makes 50
+# directories.
 _DEFAULTS: dict[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
@@ -31,9 +32,9 @@ _DEFAULTS: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # Records are written with old timestamps here, which a retention by time would remove at once.
+    # Tests write records with old timestamps. Kafka would remove them at once with a retention by time.
     "log.retention.ms": "-1",
-    # A broker that was killed is let back in when its session has ended; with the default 9 s a start takes 13 s.
+    # A killed broker can start again only after its session has ended. With the default of 9 s a start takes 13 s.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -41,26 +42,26 @@ _DEFAULTS: dict[str, str] = {
 _PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-# What the broker says last when it has started; on its standard error, through slf4j-simple.
+# The broker's last log line of a start, on standard error.
 _STARTED = "Kafka Server started"
 
 _FORMAT_SECONDS = 120
 
 
 class KafkaServer(EmbeddedServer):
-    """Kafka 4.1.0 on a free port of 127.0.0.1, without login; transactions work, topics are not made by themselves.
+    """Kafka 4.1.0 on a free port of 127.0.0.1, without login. Topics are not created automatically.
 
     Parameters
     ----------
     datadir : Path or str, optional
         See `EmbeddedServer`.
     options : mapping of str to str, optional
-        Properties of the broker, which replace the defaults: ``{"message.max.bytes": "4000000"}``.
+        Properties of the broker, such as ``{"message.max.bytes": "4000000"}``. They replace the defaults.
     protocols : sequence of str, optional
-        Further listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. Certificates
-        of the last two are given in ``options``.
+        More listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. The last two
+        need certificates: set them in ``options``.
     users : mapping of str to str, optional
-        Names and passwords that the mechanism PLAIN takes.
+        Names and passwords for a login with PLAIN.
 
     Notes
     -----
@@ -93,18 +94,18 @@ class KafkaServer(EmbeddedServer):
         self._log_start = 0
 
     def address(self, protocol: str = "PLAINTEXT") -> str:
-        """``host:port`` of a listener, as ``bootstrap.servers`` takes it. The same over restarts."""
+        """``host:port`` of a listener, for ``bootstrap.servers``. A restart does not change it."""
         return f"{self.host}:{self.port if protocol == 'PLAINTEXT' else self._ports[protocol]}"
 
     def initialise(self) -> None:
         shutil.copytree(self.template(), self.datadir, dirs_exist_ok=True)
-        # Each server is a cluster of its own: clients tell clusters by this id.
+        # Each server is a cluster of its own, and needs another cluster id.
         meta = self.datadir / "meta.properties"
         meta.write_text(_with_new_ids(meta.read_text()))
 
     @classmethod
     def template(cls) -> Path:
-        """A formatted data directory to copy (a few hundred bytes); made at the first call, in 2 s."""
+        """A formatted data directory (a few hundred bytes) for each server to copy. The first call makes it, in 2 s."""
         template = cache_dir() / f"{cls.name}-{cls.version}-data"
         if not template.is_dir():
             kafka_jars()  # takes a lock of its own
@@ -150,7 +151,7 @@ class KafkaServer(EmbeddedServer):
         return login
 
     def is_ready(self) -> bool:
-        # By its own word, not by its port, where another server might answer; connections are taken by then.
+        # The log line is used, because another server might answer on the port. The broker accepts connections by then.
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return _STARTED.encode() in log.read()
@@ -173,7 +174,7 @@ def _properties(datadir: Path, ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def _text(properties: Mapping[str, str]) -> str:
-    """As Java's ``Properties`` reads it."""
+    """The text of a properties file of Java."""
 
     def escaped(value: str) -> str:
         return value.replace("\\", "\\\\").replace("\n", "\\n")
@@ -185,14 +186,14 @@ def _java(memory: str) -> list[str]:
     return [
         *(java_executable(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
         *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),
-        # The one that tells of the start.
+        # It logs `_STARTED`.
         "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
         *("-cp", ":".join(str(jar) for jar in kafka_jars())),
     ]
 
 
 def _new_id() -> str:
-    """As Kafka writes its own ids: a UUID in URL-safe base64. Not one that begins with a dash, as Kafka's do not."""
+    """An id in Kafka's form: a UUID in URL-safe base64 that does not begin with a dash."""
     while True:
         found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not found.startswith("-"):
@@ -207,5 +208,5 @@ def _with_new_ids(meta: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a value in a line of JAAS."""
+    """The text as a quoted value of JAAS."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,6 +1,6 @@
-"""The jars of Kafka 4.1.0's broker, by their pinned sums: what Maven finds for ``org.apache.kafka:kafka_2.13``.
+"""The jars of Kafka 4.1.0's broker, with their checksums: ``org.apache.kafka:kafka_2.13`` and its dependencies.
 
-slf4j-simple is added: without a logger the broker would say nothing, not even why it does not start.
+slf4j-simple is added, because without a logger the broker would not even log why it does not start.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ _ARTIFACTS: Final = tuple(
 
 
 def kafka_jars() -> list[Path]:
-    """The broker's class path, 43 MB; downloaded at the first call, then without any network."""
+    """The broker's class path (43 MB). Only the first call needs the network."""
     return fetch(_ARTIFACTS)

@@ -1,7 +1,7 @@
-"""Start a process that the kernel kills when this one dies, however it dies.
+"""Starts a process that the kernel kills when this process ends, also if this process is killed.
 
-Linux offers ``PR_SET_PDEATHSIG`` for that, with one trap: the signal comes at the death of the *thread* that forked. So
-every process is forked by one thread here, which lives as long as the interpreter.
+Linux has ``PR_SET_PDEATHSIG`` for this, with one trap: it sends the signal when the *thread* that forked ends. So one
+thread, which lives as long as the interpreter, forks every process.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import IO, TypeAlias
 
 __all__ = ["launch"]
 
-# Runs as `python -c` between fork and the server: sets the death signal, then becomes the server. A preexec_fn would
-# do the same, but runs Python code in a fork of a process with threads (Spark's, pyarrow's), which can deadlock. If the
-# parent died before the signal was set, it is no longer our parent.
+# Runs as `python -c`: it asks for the signal, then becomes the server. A preexec_fn would do the same, but it runs
+# Python code in a fork of a process with threads (Spark's, pyarrow's), which can deadlock. If the parent died before
+# the signal was set, it is no longer the parent.
 _BECOME_SERVER = (
     "import ctypes, os, signal, sys\n"
     "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"
@@ -32,22 +32,23 @@ _Fork: TypeAlias = Callable[[], _Process]
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> _Process:
-    """Run a command without input, its output going to ``log``; it gets SIGKILL when this process ends.
+    """Run a command without input. It gets SIGKILL when this process ends.
 
     Parameters
     ----------
     command : sequence of str
-        The program, with its path, and its arguments. It must not change its user: the kernel then forgets the signal.
+        Path of the program, and its arguments. The program must not change its user, as the kernel then drops the
+        signal.
     environment : mapping
-        Its whole environment.
+        The whole environment of the program.
     log : binary file
-        Open for writing; may be closed as soon as this returns.
+        Open for writing; gets the program's output. It may be closed after this returns.
 
     Returns
     -------
     subprocess.Popen
-        Its ``pid`` is that of the program itself. It has a session of its own: Ctrl-C in the terminal reaches only the
-        caller, who can then stop it in order.
+        Its ``pid`` is that of the program itself. It has a session of its own, so Ctrl-C in the terminal only reaches
+        the caller, who can then stop the program properly.
     """
     wrapper = [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), *command]
 
@@ -65,7 +66,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes
 
 
 class _Launcher:
-    """The thread that forks; started by the first call, once more in a forked child, as a fork copies no threads."""
+    """The thread that forks. The first call starts it. A forked child starts its own, as a fork copies no threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +77,7 @@ class _Launcher:
         with self._lock:
             if self._owner != os.getpid():
                 self._tasks = queue.SimpleQueue()
-                # A daemon: the interpreter must not wait for it, and the exit hooks run while it still lives.
+                # A daemon: the interpreter does not wait for it, and exit hooks run before it ends.
                 threading.Thread(target=_work, args=(self._tasks,), name="launch-servers", daemon=True).start()
                 self._owner = os.getpid()
         future: Future[_Process] = Future()
@@ -91,7 +92,7 @@ def _work(tasks: queue.SimpleQueue[tuple[Future[_Process], _Fork]]) -> None:
             future.set_result(fork())
         except BaseException as error:
             future.set_exception(error)
-        del future, fork  # else the last server's Popen lives until the next one comes
+        del future, fork  # else the last server's Popen is kept until the next start
 
 
 _launcher = _Launcher()

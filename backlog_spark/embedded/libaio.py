@@ -1,15 +1,15 @@
-"""A stand-in for libaio.so.1, written byte by byte where the system has none.
+"""Writes a replacement for libaio.so.1 on machines that do not have this library.
 
-MySQL's server is linked against libaio, which a plain machine lacks, and neither root rights nor a compiler can be
-assumed to get it. All that MySQL uses of it are five functions that do nothing but one system call each, so this
-module writes a shared object with those five: an ELF file of about one kilobyte with
+MySQL's server needs libaio. Many machines do not have it, and a user may have neither root rights nor a compiler. MySQL
+uses only five of its functions, and each does one system call. So this module writes a shared object with these five:
+an ELF file of about one kilobyte with
 
-* the symbols under the version names that MySQL was linked with (``LIBAIO_0.1`` and ``LIBAIO_0.4``), as the loader
-  refuses a library without them;
-* per function 11 bytes of x86-64 code: ``mov r10, rcx`` (the fourth argument moves from where C passes it to where
-  the kernel wants it), ``mov eax, <number>``, ``syscall``, ``ret``. The kernel's ``-errno`` is what libaio returns too.
+* the symbols with the version names that MySQL was linked with (``LIBAIO_0.1`` and ``LIBAIO_0.4``): the loader refuses
+  a library without them;
+* 11 bytes of x86-64 code for each function: ``mov r10, rcx`` (moves the fourth argument from C's register to the
+  kernel's), ``mov eax, <number>``, ``syscall``, ``ret``. The kernel returns ``-errno``, as libaio does.
 
-Layouts are from the System V ABI, chapters 4 and 5, and from the LSB's "Symbol Versioning".
+Sources: System V ABI, chapters 4 and 5; LSB, "Symbol Versioning".
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 
 
 def library_path() -> Path | None:
-    """The directory to put in front of ``LD_LIBRARY_PATH`` for MySQL's server, or None when the system has libaio.
+    """The directory to add at the front of ``LD_LIBRARY_PATH`` for MySQL's server. None if the system has libaio.
 
-    The stand-in is written into the cache at the first call that needs it.
+    The first call writes the library into the cache.
     """
     if _system_has_it():
         return None
@@ -63,18 +63,18 @@ def library_path() -> Path | None:
 
 
 def _system_has_it() -> bool:
-    # Asks the loader, which knows ld.so.conf and LD_LIBRARY_PATH (find_library would need ldconfig), and in a process
-    # of its own: here the name is also found when this process happens to have loaded a libaio from elsewhere.
+    # The loader knows ld.so.conf and LD_LIBRARY_PATH; find_library would need ldconfig. It is asked in another process,
+    # because this one may have loaded a libaio from elsewhere, and would find that one.
     probe = [sys.executable, "-I", "-S", "-c", f"import ctypes; ctypes.CDLL({SONAME!r})"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
 def build() -> bytes:
-    """The shared object's bytes; always the same."""
+    """The shared object's bytes."""
     strings = _StringTable()
     soname = strings.add(SONAME)
     versions = sorted({version for version, _ in _FUNCTIONS.values()})
-    # Version 1 is the object's own name, the real ones follow.
+    # Version 1 is the object's own name. The real versions follow.
     version_names = [SONAME, *versions]
     version_offsets = [soname, *(strings.add(version) for version in versions)]
     name_offsets = [strings.add(name) for name in _FUNCTIONS]
@@ -83,7 +83,7 @@ def build() -> bytes:
     count = len(_FUNCTIONS) + 1  # symbol 0 is the empty one
     symbols_at = _ELF_HEADER + 3 * _PROGRAM_HEADER
     hash_at = symbols_at + _SYMBOL * count
-    # One bucket, so the chain is every symbol after the other and no hash value is needed.
+    # There is one bucket: its chain has all symbols, and no hash value is needed.
     hash_table = struct.pack(f"<III{count}I", 1, count, 1, 0, *range(2, count), 0)
     versym_at = hash_at + len(hash_table)
     versym = struct.pack(f"<{count}H", 0, *(2 + versions.index(version) for version, _ in _FUNCTIONS.values()))
@@ -96,7 +96,7 @@ def build() -> bytes:
 
     symbols, at = bytes(_SYMBOL), text_at
     for name, function in zip(name_offsets, code, strict=True):
-        # 0x12: global function. Section index 1 stands for "defined here"; the loader looks at no section.
+        # 0x12: global function. Section index 1 means "defined here"; the loader does not read sections.
         symbols += struct.pack("<IBBHQQ", name, 0x12, 0, 1, at, len(function))
         at += len(function)
     dynamic = b"".join(
@@ -114,7 +114,7 @@ def build() -> bytes:
             (0, 0),
         )
     )
-    # The loader writes into the dynamic section, so it is mapped one page further on, apart from the code.
+    # The loader writes into the dynamic section. So the section is mapped one page after the code.
     dynamic_segment = (dynamic_at, _PAGE + dynamic_at, len(dynamic))
     headers = (
         _elf_header()
@@ -138,7 +138,7 @@ def build() -> bytes:
 
 
 class _StringTable:
-    """An ELF string table: strings end with a zero byte and are named by their offset; offset 0 is the empty one."""
+    """An ELF string table. Strings end with a zero byte. An offset stands for a string; offset 0 is the empty one."""
 
     def __init__(self) -> None:
         self.content = bytearray(1)
@@ -158,7 +158,7 @@ def _system_call(number: int) -> bytes:
 
 
 def _version_definitions(names: list[str], offsets: list[int]) -> bytes:
-    """``Verdef`` (20 bytes) and its one ``Verdaux`` (8 bytes) for each version; the first is the base (flag 1)."""
+    """``Verdef`` (20 bytes) and one ``Verdaux`` (8 bytes) for each version. The first is the base (flag 1)."""
     definitions = b""
     for index, (name, offset) in enumerate(zip(names, offsets, strict=True)):
         following = 0 if index == len(names) - 1 else 28

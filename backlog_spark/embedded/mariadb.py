@@ -1,4 +1,4 @@
-"""Real MariaDB servers, 11.4 and 10.11, without Docker, root rights or an installed package."""
+"""Real MariaDB servers, 11.4 and 10.11, that need no Docker, no root rights and no installed package."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from backlog_spark.embedded.mysql import MySQLServer
 
 __all__ = ["MARIADB_SERVERS", "MariaDB1011Server", "MariaDBServer"]
 
-# What change capture needs, as with MySQL. GTIDs are always on.
+# Change capture needs these, as with MySQL. GTIDs are always on.
 _DEFAULTS: dict[str, str | None] = {
     "server-id": "1",
     "log-bin": "binlog",
     "binlog-format": "ROW",
     "binlog-row-image": "FULL",
     "binlog-row-metadata": "FULL",
-    # 11.4 draws an RSA key of 4096 bits for TLS at every start, which takes up to 13 s.
+    # 11.4 makes an RSA key of 4096 bits for TLS at every start, which takes up to 13 s.
     "skip-ssl": None,
 }
 
-# Of the 365 MB in the jar: the rest are clients, plugins and messages in other languages.
+# The needed files. The rest of the jar's 365 MB are clients, plugins and messages in other languages.
 _WANTED = ("bin/mariadbd", "share/charsets/", "share/english/", "share/mysql_", "share/mariadb_")
 
 
 class MariaDBServer(MySQLServer):
-    """MariaDB 11.4 on a free port of 127.0.0.1; user root, no password.
+    """MariaDB 11.4 on a free port of 127.0.0.1, with the user root without a password.
 
-    Parameters and behaviour are those of `MySQLServer`, which speaks the same protocol and takes most of the same
-    options. The defaults are a binary log by row with full images and metadata, and no TLS.
+    Parameters and behaviour are those of `MySQLServer`. By default it has a binary log in row format with full images
+    and metadata, and no TLS.
 
     Notes
     -----
-    x86-64 Linux only. The download is 149 MB, the unpacked server 315 MB. A data directory is initialised once, which
-    takes about a second, and copied.
+    For x86-64 Linux only. The download has 149 MB, the unpacked server 315 MB. The first start initialises a data
+    directory, which takes about a second. Later starts copy it.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class MariaDBServer(MySQLServer):
     binlog_options: ClassVar[Sequence[str]] = ("log-bin",)
 
     system_tables: ClassVar[str] = "mariadb"
-    """What the names of the SQL files that make the system tables start with."""
+    """First part of the names of the SQL files that create the system tables."""
 
     @classmethod
     def archive(cls) -> Path:
@@ -85,18 +85,18 @@ class MariaDBServer(MySQLServer):
         share = cls.base_directory() / "share"
         parts = ["system_tables", "performance_tables", "system_tables_data"]
         files = [(share / f"{cls.system_tables}_{part}.sql").read_text() for part in parts]
-        # As mariadb-install-db does with --auth-root-authentication-method=normal --cross-bootstrap: it leaves out the
-        # lines about this machine's host name. One statement a line, as the bootstrap reads them.
+        # These are the steps of mariadb-install-db with --auth-root-authentication-method=normal --cross-bootstrap,
+        # which leaves out the lines about this machine's host name. The server expects one statement a line.
         lines = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
         lines += [line for text in files for line in text.splitlines() if "@current_hostname" not in line]
         options = ["--bootstrap", "--log-warnings=0", "--enforce-storage-engine=", "--max-allowed-packet=8M"]
-        # A small redo log: it is copied with the directory, and the server's first start makes it larger.
+        # The redo log is small, because it is copied with the directory. The first start makes it larger.
         options += ["--net-buffer-length=16K", "--innodb-log-file-size=4M"]
         cls.run_once([*cls.server_command(data), *options], "\n".join([*lines, ""]))
 
 
 class MariaDB1011Server(MariaDBServer):
-    """MariaDB 10.11 on a free port of 127.0.0.1; as `MariaDBServer`, which is 11.4."""
+    """MariaDB 10.11 on a free port of 127.0.0.1, otherwise like `MariaDBServer`."""
 
     version: ClassVar[str] = "10.11.5"
     system_tables: ClassVar[str] = "mysql"

@@ -1,4 +1,4 @@
-"""A real MySQL 8.0.15 without Docker, root rights or an installed package."""
+"""A real MySQL 8.0.15 that needs no Docker, no root rights and no installed package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backlog_spark.errors import BacklogError
 
 __all__ = ["MySQLServer"]
 
-# What change capture needs: the binlog on by row with full images and metadata, and GTIDs.
+# Change capture needs these: a binary log in row format with full images and metadata, and GTIDs.
 _DEFAULTS: dict[str, str | None] = {
     "server-id": "1",
     "log-bin": "binlog",
@@ -38,14 +38,14 @@ _DEFAULTS: dict[str, str | None] = {
     "mysqlx": "OFF",
 }
 
-# Not to be given together with `skip-log-bin`: GTIDs need the binlog, and the rest would be noise.
+# They need the binary log, so they are left out with `skip-log-bin`.
 _BINLOG_OPTIONS = ("log-bin", "gtid-mode", "enforce-gtid-consistency")
 
-# No wait for the disk at a commit: a crash of the machine may lose commits, a crash of mysqld may not.
+# A commit does not wait for the disk. A crash of the machine may lose commits; a crash of mysqld does not.
 _FAST: dict[str, str | None] = {"innodb-flush-log-at-trx-commit": "2", "sync-binlog": "0"}
 
 _SOCKET_LIMIT = 107
-"""Longest path of a Unix socket on Linux (``sun_path`` less its zero byte)."""
+"""Longest path of a Unix socket on Linux (``sun_path`` without its zero byte)."""
 
 _INITIALISE_SECONDS = 300
 
@@ -53,7 +53,7 @@ _OWN = "BACKLOG_SPARK_MYSQLD"
 
 
 class MySQLServer(EmbeddedServer):
-    """MySQL 8.0.15 on a free port of 127.0.0.1; user root, no password.
+    """MySQL 8.0.15 on a free port of 127.0.0.1, with the user root without a password.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ class MySQLServer(EmbeddedServer):
     port : int, optional
         See `EmbeddedServer`.
     options : mapping of str to str or None, optional
-        Options of ``mysqld`` without the leading dashes, with None for one that takes no value:
-        ``{"skip-log-bin": None, "binlog-row-image": "MINIMAL"}``. They replace the defaults, which are GTIDs and a
-        binlog by row with full images and metadata.
+        Options of ``mysqld`` without the leading dashes; None for an option without a value:
+        ``{"skip-log-bin": None, "binlog-row-image": "MINIMAL"}``. They replace the defaults: GTIDs, and a binary log
+        in row format with full images and metadata.
     fast : bool, default False
-        Do not wait for the disk at each commit. Commits survive a crash of the server, not one of the machine.
+        Do not wait for the disk at each commit. Commits survive a crash of the server, but not one of the machine.
 
     Notes
     -----
-    x86-64 Linux only. The server (17 MB) is downloaded once into the cache. A new data directory is a copy of one that
-    was initialised once (0.4 s against 4.4 s), with a server UUID of its own. Another MySQL that is installed is taken
-    in its place if the environment variable ``BACKLOG_SPARK_MYSQLD`` is the path of its ``mysqld``.
+    For x86-64 Linux only. The server (17 MB) is downloaded once into the cache. The first start initialises a data
+    directory (4.4 s), and later ones copy it (0.4 s). Each copy gets a server UUID of its own. To use an installed
+    MySQL instead, set the environment variable ``BACKLOG_SPARK_MYSQLD`` to the path of its ``mysqld``.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class MySQLServer(EmbeddedServer):
     executable: ClassVar[str] = "mysqld"
 
     libraries: ClassVar[Mapping[str, tuple[str, str]]] = {"libnuma.so.1": ("libnuma1", "numactl-libs")}
-    """Libraries that it needs and a plain machine may lack, with the packages that have them: Debian's, Fedora's."""
+    """Libraries that it needs and a machine may not have, each with Debian's and Fedora's package."""
 
     default_options: ClassVar[Mapping[str, str | None]] = _DEFAULTS
     binlog_options: ClassVar[Sequence[str]] = _BINLOG_OPTIONS
@@ -127,12 +127,12 @@ class MySQLServer(EmbeddedServer):
 
     @classmethod
     def base_directory(cls) -> Path:
-        """The unpacked server, downloaded and unpacked at the first call.
+        """The unpacked server. The first call downloads and unpacks it.
 
         Raises
         ------
         BacklogError
-            Not an x86-64 Linux, a library is missing, or the download failed.
+            This is not an x86-64 Linux, a library is missing, or the download failed.
         """
         if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
             raise BacklogError(
@@ -154,12 +154,12 @@ class MySQLServer(EmbeddedServer):
 
     @classmethod
     def own_executable(cls) -> str | None:
-        """The server that the environment names."""
+        """The server in ``BACKLOG_SPARK_MYSQLD``, if it is set."""
         return os.environ.get(_OWN) or None if cls.name == MySQLServer.name else None
 
     @classmethod
     def archive(cls) -> Path:
-        """The file that holds the server, downloaded at the first call."""
+        """The file with the packed server. The first call downloads it."""
         return mysql_archive()
 
     @classmethod
@@ -170,23 +170,23 @@ class MySQLServer(EmbeddedServer):
             jar.open("mysql-Linux-amd64.tar.gz") as packed,
             tarfile.open(fileobj=packed, mode="r:gz") as content,
         ):
-            # The archive is trusted (its sum is pinned), but not its owner ids, which root would restore.
+            # The archive's checksum was checked. But as root, tarfile would restore the owner ids in it.
             members = content.getmembers()
             for member in members:
                 member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
-            if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; without one, 3.12 warns
+            if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; Python 3.12 warns without a filter
                 content.extraction_filter = tarfile.data_filter
             content.extractall(base, members)
 
     @classmethod
     def template(cls) -> Path:
-        """An initialised data directory to copy; made at the first call."""
+        """An initialised data directory for each server to copy. The first call makes it."""
         own = cls.own_executable()
         version = cls.version if own is None else re.sub(r"\W+", "-", own.strip("/"))
         template = cache_dir() / f"{cls.name}-{version}-data"
         if not template.is_dir():
             if own is None:
-                cls.base_directory()  # before the lock below, which it takes too
+                cls.base_directory()  # it takes the lock, so it cannot be called under it
             with locked(cls.name):
                 if not template.is_dir():
                     with scratch() as work:
@@ -196,38 +196,38 @@ class MySQLServer(EmbeddedServer):
 
     @classmethod
     def initialise_template(cls, data: Path) -> None:
-        """Make a data directory with a user root without a password. Called under the cache's lock."""
+        """Make a data directory with the user root without a password. Called under the cache's lock."""
         cls.run_once([*cls.server_command(data), "--initialize-insecure"])
-        # The UUID names the server in every GTID, so each copy must draw its own. The redo logs (96 of 154 MB) are
-        # empty after this clean end, and mysqld makes them anew when both are missing.
+        # Each copy needs a UUID of its own, as GTIDs contain it. The redo logs (96 of 154 MB) are empty after this
+        # clean shutdown, and mysqld creates them again if both are missing.
         (data / "auto.cnf").unlink()
         for redo in data.glob("ib_logfile*"):
             redo.unlink()
 
     @classmethod
     def server_command(cls, datadir: Path) -> list[str]:
-        """The server and the options that say where its files are."""
+        """The server's path, and the options with the paths of its files."""
         own = cls.own_executable()
         if own is not None:
-            # The directory for files of SELECT ... INTO that it was built with may not be there.
+            # Its default directory for SELECT ... INTO OUTFILE may not exist.
             command = [own, "--no-defaults", f"--datadir={datadir}", "--secure-file-priv=NULL"]
         else:
             base = cls.base_directory()
             command = [str(base / "bin" / cls.executable), "--no-defaults", f"--basedir={base}"]
             command += [f"--datadir={datadir}", f"--lc-messages-dir={base / 'share'}"]
         if os.geteuid() == 0:
-            # It refuses to run as root unless it is told so by name.
+            # The server refuses to run as root without this option.
             command.append("--user=root")
         return command
 
     @classmethod
     def run_once(cls, command: Sequence[str], statements: str = "") -> None:
-        """Run the server to its end with statements on its standard input, as for initialising a data directory.
+        """Run the server with statements on its standard input until it ends, to initialise a data directory.
 
         Raises
         ------
         ServerError
-            It ended with a status other than 0.
+            It ended with another status than 0.
         """
         with tempfile.TemporaryDirectory() as temporary:  # see `command`
             run = subprocess.run(
@@ -246,7 +246,7 @@ class MySQLServer(EmbeddedServer):
 
     def command(self) -> list[str]:
         options = [f"--{name}" if value is None else f"--{name}={value}" for name, value in self._options.items()]
-        # A server that starts removes what others have of temporary tables in this directory, and those end in a crash.
+        # A starting server removes all temporary tables in this directory. A server that uses one of them would crash.
         temporary = self.home / "tmp"
         temporary.mkdir(exist_ok=True)
         return [
@@ -263,8 +263,8 @@ class MySQLServer(EmbeddedServer):
         return _environment()
 
     def is_ready(self) -> bool:
-        # Through the socket, which is in our own directory: on the port another server might answer. Until the file is
-        # there no connection is tried, as each one that fails leaves PyMySQL's socket to the garbage collector.
+        # The socket is in our own directory; on the port another server might answer. A failed connection leaves
+        # PyMySQL's socket open until garbage collection. So none is tried before the file exists.
         if not self.socket.exists():
             return False
         try:
@@ -279,7 +279,7 @@ class MySQLServer(EmbeddedServer):
         Parameters
         ----------
         **settings
-            Passed on to `pymysql.connect`; they replace the defaults.
+            Arguments for `pymysql.connect`. They replace the defaults.
         """
         defaults: dict[str, Any] = {
             "host": self.host,
@@ -288,26 +288,26 @@ class MySQLServer(EmbeddedServer):
             "password": self.password,
             "charset": "utf8mb4",
             "autocommit": True,
-            # Else PyMySQL reads the system's certificates each time, which takes longer than all else.
+            # Else PyMySQL reads the system's certificates for each connection, which is slow.
             "ssl_disabled": not any(name.startswith("ssl") for name in settings),
         }
         return pymysql.connect(**{**defaults, **settings})
 
     def execute(self, sql: str, args: Sequence[Any] | Mapping[str, Any] | None = None) -> tuple[tuple[Any, ...], ...]:
-        """Run one statement on a connection of its own and return its rows (none for a statement without a result)."""
+        """Run a statement on a new connection. Returns its rows; () if the statement has no result."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(sql, args)
             return tuple(cursor.fetchall())
 
     def binlog_end(self) -> tuple[str, int]:
-        """The newest file of the binary log, and the place at its end."""
+        """The newest file of the binary log, and its length."""
         with self.connect() as connection, connection.cursor() as cursor:
             try:
                 cursor.execute("SHOW MASTER STATUS")
-            except pymysql.err.ProgrammingError:  # which MySQL has under another name since 8.2
+            except pymysql.err.ProgrammingError:  # MySQL 8.4 and later have only the new name
                 cursor.execute("SHOW BINARY LOG STATUS")
-            ((file, place, *_),) = cursor.fetchall()
-        return str(file), int(place)
+            ((file, position, *_),) = cursor.fetchall()
+        return str(file), int(position)
 
 
 def _require(product: str, library: str, command: str) -> None:

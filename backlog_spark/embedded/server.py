@@ -1,11 +1,11 @@
-"""The life of an embedded server: a port, a data directory, start, ready, stop, and nothing left behind.
+"""Starts and stops an embedded server, and removes its files.
 
-A subclass says what to run and how to ask whether it is ready; this module sees to it that the process ends with
-the Python process that started it, however that ends:
+A subclass gives the command, and finds out whether the server is ready. The server always ends with the Python process
+that started it:
 
-* normally: ``close()``, the end of the ``with`` block, or an ``atexit`` hook;
-* by SIGKILL: the kernel kills the server (see `launch`). What stays in the temporary directory is removed when the next
-  server starts, here or in another process.
+* if the process ends normally: by ``close()``, the end of the ``with`` block, or an ``atexit`` hook;
+* if the process is killed: by the kernel (see `launch`). The next server that starts, in any process, removes the
+  files that are left in the temporary directory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from backlog_spark.errors import BacklogError
 __all__ = ["EmbeddedServer", "ServerError", "free_port"]
 
 _START_SECONDS = 120.0
-"""A start takes 2 to 5 s; crash recovery of a large data directory on a busy machine takes much longer."""
+"""A start takes 2 to 5 s. Crash recovery of a large data directory on a busy machine takes much longer."""
 
 _STOP_SECONDS = 60.0
-"""After this long the server is killed; MySQL flushes its buffer pool on the way down."""
+"""After this time the server is killed. A shutdown takes long because MySQL flushes its buffer pool."""
 
 _PORTS = range(20000, 32000)
-"""Below Linux's ephemeral range (32768 and up): from there an outgoing connection of any process could take the
-port while the server is down between ``kill()`` and ``start()``."""
+"""Below Linux's ephemeral range (32768 and up). Outgoing connections of any process take ports from that range. They
+could take the server's port between ``kill()`` and ``start()``."""
 
 _HOME_PREFIX = "backlog-spark-"
 _LOCK_NAME = "owner.lock"
@@ -53,12 +53,12 @@ class ServerError(BacklogError):
     problem : str
         What happened.
     log_path : Path
-        The server's own log; it is kept.
+        The server's log. The file is kept.
     """
 
     def __init__(self, problem: str, log_path: Path) -> None:
         self.log_path = log_path
-        super().__init__(problem, f"The whole log is in {log_path}; its end:\n{_tail(log_path)}")
+        super().__init__(problem, f"The whole log is in {log_path}. It ends:\n{_tail(log_path)}")
 
 
 class EmbeddedServer(ABC):
@@ -67,18 +67,19 @@ class EmbeddedServer(ABC):
     Parameters
     ----------
     datadir : Path or str, optional
-        Where its data lives; created and filled when missing or empty, kept at the end. Default: a temporary
-        directory, removed by `close`.
+        The data directory. It is created if it is missing, and kept at the end. Default: a temporary directory, which
+        `close` removes.
     port : int, optional
-        Default: a free one. It stays the same over restarts.
+        Default: a free one. A restart does not change it.
 
     Notes
     -----
-    ``with`` starts it and closes it. Alternatively call `start` and `close`. All methods are for one thread at a time.
+    ``with`` starts and closes the server. You can also call `start` and `close`. Only one thread at a time may call
+    methods.
     """
 
     name: ClassVar[str]
-    """Short lower-case name of the product, for paths and messages."""
+    """The product's short name in lower case, for paths and messages."""
 
     host: ClassVar[str] = "127.0.0.1"
 
@@ -97,7 +98,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def initialise(self) -> None:
-        """Fill `datadir`, which exists and is empty. Called once, before the first start on it."""
+        """Fill `datadir`, which is an empty directory. Called before its first start."""
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -105,17 +106,17 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether *this* server answers. Called every few milliseconds during a start; must not wait nor raise."""
+        """Whether *this* server answers. Called every few milliseconds during a start. Must not wait or raise."""
 
     def environment(self) -> dict[str, str]:
-        """Environment of the server process. Default: that of this process."""
+        """Environment of the server process. Default: this process's environment."""
         return dict(os.environ)
 
     @property
     def home(self) -> Path:
-        """A private temporary directory for sockets and the like; removed by `close`."""
+        """A temporary directory of this server, for sockets and other files. `close` removes it."""
         if self._home is None:
-            # Under a lock, so that nobody sweeps a home between its creation and its lock.
+            # Under a lock: no other process may remove the directory before its own lock is held.
             with locked("homes"):
                 _sweep()
                 self._home = Path(tempfile.mkdtemp(prefix=f"{_HOME_PREFIX}{self.name}-"))
@@ -135,12 +136,12 @@ class EmbeddedServer(ABC):
         return self._process.pid if running and self._process is not None else None
 
     def start(self) -> Self:
-        """Start and return when the server answers. Does nothing when it runs already.
+        """Start the server, and return when it answers. Does nothing if it already runs.
 
         Raises
         ------
         ServerError
-            It ended, or did not answer within two minutes; with the end of its log.
+            The server ended, or did not answer within two minutes.
         """
         if self.pid is not None:
             return self
@@ -151,11 +152,11 @@ class EmbeddedServer(ABC):
                 self.initialise()
             self._start_process()
         except BaseException:
-            # Empty when it failed before there was a process, as without a network.
+            # The log is empty if no process was started, for example without a network.
             self._keep_log = self.log_path.stat().st_size > 0
             self.close()
             raise
-        # From now on clients know the port, so a restart must not change it.
+        # Clients know the port from now on, so a restart must not change it.
         self._port_is_ours_to_choose = False
         return self
 
@@ -166,7 +167,7 @@ class EmbeddedServer(ABC):
                 return
             if not (self._port_is_ours_to_choose and _is_taken(self.port)):
                 break
-            # Another process took the port between our look and the server's bind.
+            # Another process took the port before the server did.
             self.port = free_port()
         status = self._process.returncode if self._process is not None else None
         raise ServerError(f"{self.name} ended with status {status} before it was ready.", self.log_path)
@@ -176,7 +177,7 @@ class EmbeddedServer(ABC):
             self._process = launch(self.command(), self.environment(), log)
 
     def _wait_until_ready(self) -> bool:
-        """True when the server answers, False when it has ended."""
+        """True once the server answers, False if it has ended."""
         assert self._process is not None
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None:
@@ -188,11 +189,11 @@ class EmbeddedServer(ABC):
         return False
 
     def stop(self) -> None:
-        """Shut the server down in order; data and port stay for a later `start`. Does nothing when it is down."""
+        """Shut the server down. Data and port stay for a later `start`. Does nothing if it is down."""
         self._end(kill=False)
 
     def kill(self) -> None:
-        """End the server by SIGKILL, as a crash would, and wait until it is gone. `start` recovers its data."""
+        """Kill the server by SIGKILL, and wait until it has ended. `start` recovers its data, as after a crash."""
         self._end(kill=True)
 
     def _end(self, *, kill: bool) -> None:
@@ -211,18 +212,18 @@ class EmbeddedServer(ABC):
         self._process = None
 
     def restart(self) -> Self:
-        """Stop and start again on the same data and port."""
+        """Stop the server, and start it again with the same data and port."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
         """End the server and remove its temporary files.
 
-        A given ``datadir`` stays, as does the log of a failed start.
+        A given ``datadir`` and the log of a failed start are kept.
         """
         if self._owner != os.getpid():
             return
-        # An orderly end takes seconds, and its data would be removed next.
+        # A shutdown takes seconds, which temporary data does not need.
         self._end(kill=self._given_datadir is None)
         atexit.unregister(self._close_at_exit)
         if self._home is not None:
@@ -247,7 +248,7 @@ class EmbeddedServer(ABC):
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now, outside the range from which outgoing connections take theirs."""
+    """A free port of 127.0.0.1, outside the range of ports for outgoing connections."""
     for port in random.sample(_PORTS, 200):
         if not _is_taken(port):
             return port
@@ -256,7 +257,7 @@ def free_port() -> int:
 
 def _is_taken(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: a port whose old connections are in TIME_WAIT can be bound.
+        # Servers set this too. With it, a port with old connections in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((EmbeddedServer.host, port))
@@ -266,7 +267,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _sweep() -> None:
-    """Remove what processes that were killed left behind: homes whose lock nobody holds any more."""
+    """Remove the directories of killed processes: those whose lock nobody holds."""
     for home in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*/"):
         with contextlib.suppress(OSError), (home / _LOCK_NAME).open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A local Spark session that is ready for this project: Delta on board, quiet, in UTC."""
+"""A local Spark session for this project: with Delta, warnings only, in UTC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backlog_spark.embedded.jars import delta_jars, java_executable
 
 __all__ = ["local_session"]
 
-# The rules of conf/log4j2.properties, which an installed package does not have at hand.
+# The rules of conf/log4j2.properties.
 _LOG4J2 = """\
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -41,17 +41,17 @@ logger.sources.level = error
 
 
 def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a local Spark session, or return the active one with ``conf`` applied to it.
+    """Start a local Spark session, or return the active one after applying ``conf`` to it.
 
     Parameters
     ----------
     app_name : str
         Name of the application.
     master : str, default "local[2,4]"
-        Two threads and up to four attempts per task: ``local[2]`` retries no task.
+        Two threads, and up to four attempts of a task. ``local[2]`` retries no task.
     conf : mapping of str to str, optional
-        Settings that replace the defaults below; ``spark.jars`` and ``spark.driver.extraJavaOptions`` are added to
-        them instead.
+        Settings that replace the defaults below. ``spark.jars`` and ``spark.driver.extraJavaOptions`` are added to the
+        defaults instead.
 
     Raises
     ------
@@ -62,13 +62,13 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
     -----
     Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; no UI; session time zone UTC; 4 GiB of driver
     memory; checkpoint files written through Spark's manager for any file system; Unix sockets to Python workers; a
-    warehouse in a temporary directory that is removed at exit; warnings only on the console. Python workers run this
-    very interpreter. All that concerns the JVM holds only if this call starts it.
+    warehouse in a temporary directory, which is removed at exit; warnings only on the console. Python workers use this
+    process's interpreter. Settings of the JVM only apply if this call starts the JVM.
     """
     java_executable()  # else PySpark says "Java gateway process exited before sending its port number"
-    # Spark would take `python3` from PATH, which lacks the packages, and the workers would die 10 s later.
+    # Spark would use `python3` from PATH. It may not have the packages, and the workers would fail 10 s later.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Only silences a warning about host names; the two loopback settings below do the work.
+    # This only prevents a warning about host names. The two loopback settings below choose the address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = dict(conf or {})
     jars = [str(path) for path in delta_jars()] + [jar for jar in settings.pop("spark.jars", "").split(",") if jar]
@@ -82,18 +82,18 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
-        # On a local disk Spark's default starts five processes, `readlink` and `chmod`, for each file it writes to a
-        # checkpoint: 36 ms, of which this one takes 10. Other file systems have no such costs.
+        # Spark's default for a local disk starts five processes (`readlink`, `chmod`) for each checkpoint file: 36 ms.
+        # This manager takes 10 ms. Other file systems have no such costs.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
-        # Over TCP an answer of a Python worker waits 40 ms for an acknowledgement: half of a small task's time.
+        # Over TCP, the answer of a Python worker waits 40 ms for an acknowledgement: half of the time of a small task.
         "spark.python.unix.domain.socket.enabled": "true",
-        # Where in the user's code a column was made, for error messages: ten calls to the JVM for each.
+        # It adds the line of the user's code to error messages, but makes ten calls to the JVM for each column.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.memory": "4g",
-        # Loopback only: a machine whose host name does not resolve starts all the same.
+        # With loopback Spark also starts on a machine whose host name does not resolve.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -106,7 +106,7 @@ _work: Path | None = None
 
 
 def _work_directory() -> Path:
-    """One directory per process: the JVM reads its log configuration once, and a warehouse outlives a session."""
+    """The directory of this process. The JVM reads its log configuration once, and a warehouse outlives a session."""
     global _work
     if _work is None:
         _work = Path(tempfile.mkdtemp(prefix="backlog-spark-session-"))
@@ -116,6 +116,6 @@ def _work_directory() -> Path:
 
 
 def _remove(directory: Path, owner: int) -> None:
-    # A forked child inherits the exit hook; the directory is its parent's.
+    # A forked child inherits the exit hook, but the directory belongs to its parent.
     if os.getpid() == owner:
         shutil.rmtree(directory, ignore_errors=True)
