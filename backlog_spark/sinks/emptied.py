@@ -1,7 +1,7 @@
 """Carries out a TRUNCATE or DROP of a source's table in a Delta table.
 
-The change stream has one row for such a statement. All older rows of the table go: those in the batch are left out, and
-the MERGE deletes those in the target that the batch has no newer row for.
+The change stream has one row for such a statement. All older rows of the table are removed: those in the batch are left
+out, and the MERGE deletes those in the target, unless the batch has a newer row of the key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TABLE: Final = ("_database", "_table")
 Emptied = Mapping[tuple[str, ...], Any]
 """By database and name of a table, or () for all rows: the sequence of the last statement that emptied it."""
 
-_SKIP: Final = "or set the source's option tableEvents=skip to keep the rows. The query goes on."
+_SKIP: Final = "or set the source's option tableEvents=skip to keep the rows. The query continues."
 
 
 def emptied_tables(
@@ -43,7 +43,7 @@ def emptied_tables(
     Parameters
     ----------
     columns : sequence of str
-        Those that are stored.
+        The stored columns.
     change_type, sequence : str or None
         Columns of the batch.
     of_one_table : bool
@@ -54,7 +54,7 @@ def emptied_tables(
     Raises
     ------
     BacklogError
-        The rows of one table cannot be told from those of others, or from later ones.
+        The columns that tell the rows to remove from other tables' rows, or from later rows, are missing.
     """
     if change_type is None:
         empty = [F.col(quoted(name)).isNull() for name in columns if name not in _TABLE]

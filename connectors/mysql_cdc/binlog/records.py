@@ -82,7 +82,7 @@ class TableEmptied:
         ``"truncate"``, or ``"drop"``: later changes under this name are those of another table.
     statement : str
     sequence : int
-        The statement's place among the rows of the log; see `RowsChange`.
+        Orders the statement among the rows of the log; see `RowsChange`.
     schema, uuid, number, timestamp, file, server_id
         As in `RowsChange`.
     """

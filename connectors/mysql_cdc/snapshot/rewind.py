@@ -269,7 +269,7 @@ class NetChanges(RewindLog):
             )
 
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
-        # With its place: MariaDB may give two transactions the same number.
+        # With its position: MariaDB may give two transactions the same number.
         transaction = change.uuid, change.number, change.at
         if seen is None or not seen.includes(*transaction):
             self._unsettled.add(transaction)

@@ -345,7 +345,7 @@ def before(names: Sequence[str], steps: Sequence[Step]) -> list[str] | None:
     old_name: dict[str, str | None] = {}
     for step in steps:
         if isinstance(step, Drop) or (isinstance(step, Change) and step.position is not None):
-            return None  # the place of the column is lost
+            return None  # the column's old position is not known
         if isinstance(step, ConvertAll):
             continue
         if step.idle:
