@@ -1,4 +1,4 @@
-"""The options of ``mysql_cdc``, as documented, with their names in Flink CDC and Debezium (pure)."""
+"""The documentation of the options of ``mysql_cdc``, with their names in Flink CDC and Debezium (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["OPTIONS", "Option", "option_table"]
 
 @dataclass(frozen=True)
 class Option:
-    """One option, as documented."""
+    """The documentation of one option. Links are relative to docs/mysql_cdc.md."""
 
     name: str
     type: str
@@ -64,8 +64,8 @@ OPTIONS = (
         "passwordFile",
         "path",
         "unset",
-        "File with the password, in place of `password`. The line end does not count. The file is read at each "
-        "connection, so it may change. Driver and executors need it.",
+        "File with the password, instead of `password`. A line end is removed. The file is read for each connection, "
+        "so it may change. The driver and all executors need it.",
     ),
     Option(
         "passwordEnv",
@@ -77,7 +77,7 @@ OPTIONS = (
         "ssl.mode",
         "string",
         "preferred",
-        "As the mysql client's --ssl-mode. preferred: TLS if the server has it, without a check of its certificate. "
+        "Like the mysql client's --ssl-mode. preferred: TLS if the server has it, without a check of its certificate. "
         "verify_ca: a known authority must have signed its certificate. verify_identity: the certificate must also "
         "name the host.",
         "disabled, preferred, required, verify_ca, verify_identity",
@@ -87,8 +87,8 @@ OPTIONS = (
         "allowPublicKeyRetrieval",
         "boolean",
         "false",
-        "Without TLS, whether to take the server's public key from the server itself, to encrypt the password for "
-        "`caching_sha2_password` and `sha256_password`. Whoever poses as the server then gets the password.",
+        "Without TLS, whether the server may send its public key to encrypt the password for `caching_sha2_password` "
+        "and `sha256_password`. Then somebody who poses as the server can get the password.",
         "true, false",
         "jdbc.properties.allowPublicKeyRetrieval",
     ),
@@ -123,8 +123,8 @@ OPTIONS = (
         "heartbeat.interval",
         "duration",
         "30 s",
-        "How often the server shows on an idle connection of the binary log that it lives. A connection that is silent "
-        "for three intervals is opened again.",
+        "How often the server sends a heartbeat on an idle connection of the binary log. After three intervals without "
+        "one the connection is opened again.",
         "1 s..1 h",
         "heartbeat.interval",
     ),
@@ -132,8 +132,8 @@ OPTIONS = (
         "serverId",
         "range",
         "1073741824-4294967295",
-        "Ids `first-last` for reading the binary log. Two readers with one id end each other, so each reader draws its "
-        "own from the range. The planner and each task need one. No replica may have one of them.",
+        "Ids `first-last` for readers of the binary log. The server ends a reader if another one has its id. So each "
+        "reader takes a random id of the range. The planner and each task need one. No replica may have one of them.",
         "1..4294967295, at least 16 ids",
         "server-id",
     ),
@@ -148,16 +148,16 @@ OPTIONS = (
         "tablePattern",
         "regular expression",
         "this or table",
-        "Captures every table whose whole `database.table` it matches, in Python's syntax. The checkpoint fixes the "
-        "tables, except with `scanNewlyAddedTables`.",
+        "Captures each table if the expression matches its whole `database.table`, in Python's syntax. The checkpoint "
+        "fixes the tables, except with `scanNewlyAddedTables`.",
         flink="database-name, table-name",
     ),
     Option(
         "scanNewlyAddedTables",
         "bool",
         "false",
-        "Also captures tables that are added later: those that the options name now and those that `tablePattern` "
-        "matches. The source looks for them every 10 seconds and reads their snapshots while the others go on.",
+        "Also captures tables that are added later, to the options or to the server. The source looks for them every "
+        "10 seconds. It reads their snapshots while it follows the other tables ([Many tables](#many-tables)).",
         "true, false; with startup.mode=initial",
         "scan.newly-added-table.enabled",
     ),
@@ -165,29 +165,29 @@ OPTIONS = (
         "tables.exclude",
         "regular expressions",
         "unset",
-        "Separated by commas. A table whose whole `database.table` one matches is not captured.",
+        "Separated by commas. A table is not captured if one of them matches its whole `database.table`.",
         flink="database-name, table-name",
     ),
     Option(
         "columns.include",
         "regular expressions",
         "every column",
-        "Separated by commas. Only columns whose whole `database.table.column` one matches are read, and those of the "
-        "key. Upper and lower case do not matter (see Columns).",
+        "Separated by commas. A column is read only if one of them matches its whole `database.table.column`. Columns "
+        "of the key are always read. Upper and lower case do not matter ([Columns](#columns)).",
         "not with columns.exclude",
     ),
     Option(
         "columns.exclude",
         "regular expressions",
         "unset",
-        "The same, for columns that are not read. A column of the key cannot be excluded.",
+        "A column is not read if one of them matches. A column of the key cannot be excluded.",
         "not with columns.include",
     ),
     Option(
         "columns.mask",
         "regular expressions",
         "unset",
-        "The same, for columns whose values become a salted SHA-256: 64 hexadecimal digits. NULL stays NULL.",
+        "A column's values become a salted SHA-256 if one of them matches: 64 hexadecimal digits. NULL stays NULL.",
     ),
     Option(
         "columns.mask.secretSalt",
@@ -200,81 +200,83 @@ OPTIONS = (
         "tinyInt1isBit",
         "bool",
         "false",
-        "Reads TINYINT(1), signed, as boolean: 0 is false, every other value true. In a key it stays a number.",
+        "Reads signed TINYINT(1) as boolean: 0 is false, all other values are true. In a key it stays a number.",
         "true, false",
     ),
     Option(
         "messageKeyColumns",
         "names",
         "unset",
-        "`table:column,column;…`, a regular expression for each table: the columns of a UNIQUE key, NOT NULL, that is "
-        "the key of a table without a primary one (see Keys).",
+        "`table:column,column;…`, where `table` is a regular expression: the NOT NULL columns of a UNIQUE key. They "
+        "become the key of a table without a primary key ([Keys](#keys)).",
     ),
     Option(
         "skipped.operations",
         "letters",
         "none",
-        "Kinds of changes in the log that are dropped: c (inserts), u (updates), d (deletes), separated by commas.",
+        "Kinds of changes of the log to drop: c (inserts), u (updates), d (deletes), separated by commas.",
         "c, u, d, none",
     ),
     Option(
         "format",
         "string",
         "row",
-        "row: the table's columns; several tables must have the same. debezium: a `key` and a `value` with Debezium's "
-        "envelope, as JSON, for tables of any columns (see Many tables).",
+        "row: the table's columns. Several tables must have the same columns. debezium: a `key` and a `value` with "
+        "Debezium's envelope, as JSON, for tables with any columns ([Many tables](#many-tables)).",
         "row, debezium",
     ),
     Option(
         "schemaChange",
         "string",
         "evolve",
-        "evolve: the stream goes on after an ALTER TABLE if its columns allow it. Otherwise it stops when it has read "
-        "everything before, and goes on after a restart (see Schema changes). fail: it stops at the first ALTER TABLE "
-        "that may change columns.",
+        "evolve: the stream continues after an ALTER TABLE if its columns allow it. Otherwise it stops after "
+        "everything before the statement, and continues after a restart ([Schema "
+        "changes](mysql_cdc_schema.md#schema-changes)). fail: it stops at the first ALTER TABLE that may change "
+        "columns.",
         "evolve, fail",
     ),
     Option(
         "tableSwap",
         "string",
         "follow",
-        "Where a RENAME gives a captured table's name to another table. follow: the stream goes on with it. tools: it "
-        "does so only for the tables of gh-ost and pt-online-schema-change, and stops at others (see Online schema "
-        "change). schemaChange=fail stops at each.",
+        "What happens if a RENAME gives a captured table's name to another table. follow: the stream continues with "
+        "that table. tools: it continues only with tables of gh-ost and pt-online-schema-change, and stops at others "
+        "([Online schema change](mysql_cdc_schema.md#online-schema-change)). schemaChange=fail stops at each.",
         "follow, tools",
     ),
     Option(
         "binlog.statement.ignore",
         "regular expression",
         "unset",
-        "Statement-format changes of tables whose whole `database.table` it matches do not stop the query (see "
-        "Statement-format changes). It must match no captured table.",
+        "Statement-format changes of a table do not stop the query if the expression matches its whole "
+        "`database.table` ([Statement-format changes](mysql_cdc_server.md#statement-format-changes)). It must not "
+        "match a captured table.",
     ),
     Option(
         "tableEvents",
         "string",
         "emit",
-        "What TRUNCATE and DROP of a captured table do (see Truncated and dropped tables). emit: the stream has a row "
-        "for the statement, and `DeltaUpsert` removes the table's rows. skip: the stream goes on without such a row, "
-        "and the target keeps the rows. fail: the query stops; restarted with another value it goes on from there. "
-        "fail is the default if `metadataColumns` leaves out `_change_type` or, with several tables, `_database` or "
-        "`_table`.",
+        "What TRUNCATE and DROP of a captured table do ([Truncated and dropped "
+        "tables](mysql_cdc_schema.md#truncated-and-dropped-tables)). emit: the stream has a row for the statement, and "
+        "`DeltaUpsert` removes the table's rows. skip: the stream has no such row, and the target keeps the rows. "
+        "fail: the query stops. After a restart with another value it continues from there. fail is the default if "
+        "`metadataColumns` leaves out `_change_type` or, with several tables, `_database` or `_table`.",
         "emit, skip, fail",
     ),
     Option(
         "zeroDate",
         "string",
         "null",
-        "What zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`) become, as Spark has no "
-        "value for them. null: NULL. error: the query stops and names table, column and date. In a key both stop "
-        "the query.",
+        "What happens to zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`), which Spark "
+        "does not have. null: they become NULL. error: the query stops and names table, column and date. In a key both "
+        "stop the query.",
         "null, error",
     ),
     Option(
         "chunkSize",
         "int",
         "100000",
-        "Rows of one task's SELECT in the snapshot phase; approximate where chunks are cut by arithmetic.",
+        "Rows of one SELECT of the snapshot. Approximate if chunks are cut by arithmetic.",
         ">= 1",
         "scan.incremental.snapshot.chunk.size",
     ),
@@ -282,8 +284,8 @@ OPTIONS = (
         "chunkKeyColumn",
         "string",
         "the primary key",
-        "Column that cuts the snapshot into chunks. An index must begin with it. If it is outside the primary key, or "
-        "there is none, the whole snapshot is one batch (see Keys).",
+        "Column that cuts the snapshot into chunks. An index must begin with it. If it is not in the primary key, the "
+        "whole snapshot is one batch ([Keys](#keys)).",
         "a column of the table",
         "scan.incremental.snapshot.chunk.key-column",
     ),
@@ -301,7 +303,7 @@ OPTIONS = (
         "distributionFactorUpper",
         "float",
         "1000",
-        "The same, for the upper bound: it must be at most this.",
+        "The upper bound of the same factor.",
         ">= 1",
         "chunk-key.even-distribution.factor.upper-bound",
     ),
@@ -309,49 +311,50 @@ OPTIONS = (
         "maxRowsPerBatch",
         "int",
         "200000",
-        "Maximum rows per batch. A batch never splits a transaction, a step between two keys or rows of one chunk key, "
-        "so a single larger transaction is one batch. With `intervalDuringBacklog`, the snapshot phase uses it only if "
-        "it is set; with 0, and for a snapshot that is one batch, not at all. In the binary log phase, unless it is "
-        "set, a batch that leaves rows behind is followed by one of up to twice as many, at most 16 times the default. "
-        "So the lag stays near the time of one commit.",
+        "Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is "
+        "one batch. In the snapshot phase: with `intervalDuringBacklog` only used if it is set; not used with "
+        "`intervalDuringBacklog=0`, and not for a snapshot of one batch. In the binary log phase: if it is not set, "
+        "and a batch leaves rows behind, the next one may have twice as many, up to 16 times the default. So the lag "
+        "stays near the time of one commit.",
         ">= 1",
     ),
     Option(
         "maxRowBytes",
         "int",
         "268435456",
-        "Most bytes of one row. A larger row stops the query with an error, so that a worker does not run out of "
-        "memory: a row takes a few times its own size.",
+        "Most bytes of one row. A larger row stops the query with an error, because a worker could run out of memory: "
+        "a row takes a few times its own size.",
         "16777216..1073741824",
     ),
     Option(
         "maxInflatedBytes",
         "int",
         str(MOST_INFLATED),
-        "Bytes that one compressed transaction of MySQL, or compressed event of MariaDB, may inflate to. A larger one "
-        "stops the query. Transactions are inflated piece by piece, so this does not bound memory.",
+        "Most bytes that a compressed transaction of MySQL, or a compressed event of MariaDB, may have when it is "
+        "inflated. A larger one stops the query. Transactions are inflated piece by piece, so this does not limit "
+        "memory.",
         ">= 1",
     ),
     Option(
         "metadataColumns",
         "names",
         ",".join(BY_DEFAULT) + "; with several tables or format=debezium also _database, _table",
-        "Extra columns after the table's that tell where a row comes from (see Metadata columns). `DeltaUpsert` needs "
-        "the default ones.",
+        "More columns, after the table's, that show where a row comes from ([Metadata columns](#metadata-columns)). "
+        "`DeltaUpsert` needs the default ones.",
         ", ".join(METADATA),
     ),
     Option(
         "interval",
         "duration",
         "unset",
-        "In the binary log phase, the source gives at most one batch per interval. `BacklogQuery` sets it. "
+        "In the binary log phase there is at most one batch per interval. `BacklogQuery` sets it. "
         "`execution.checkpointing.interval` works too.",
     ),
     Option(
         "intervalDuringBacklog",
         "duration",
         "unset",
-        "Snapshot batches are sized to take about this long; 0: one batch (FLIP-309). "
+        "A snapshot batch is sized to take about this long (FLIP-309). 0: one batch. "
         "`execution.checkpointing.interval-during-backlog` works too.",
         "0 or >= interval",
     ),
@@ -359,16 +362,16 @@ OPTIONS = (
         "backlogLagThreshold",
         "duration",
         "unset",
-        "The binary log phase is backlog too after a batch whose end is further behind the log's end than this, by "
-        "the server's clock. Unset: only the snapshot is backlog.",
+        "The binary log phase is backlog too after a batch whose end lags more than this behind the log's end, by the "
+        "server's clock. Unset: only the snapshot is backlog.",
         "> 0",
     ),
     Option(
         "useProcessingTimeDuringBinlog",
         "boolean",
         "false",
-        "From the binary log phase on, event time follows the system time (FLIP-326), for the timers of the operators "
-        "behind it. Excludes `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain "
+        "From the binary log phase on, event time follows the system time (FLIP-326), for timers of later operators. "
+        "Cannot be used with `with_watermark`. It only has an effect in queries of `backlog_spark`, not in a plain "
         "`readStream`.",
         "true, false",
     ),
@@ -376,31 +379,32 @@ OPTIONS = (
         "queryToken",
         "string",
         "set by a query's runner",
-        "Lets the source ask the query whether other sources are in backlog.",
+        "With it the source asks the query whether other sources are in backlog.",
         secret=True,
     ),
     Option(
         "pollWait",
         "int",
         "set by a query's runner",
-        "Milliseconds that the source may wait for rows when Spark asks for some, if it is the query's only source.",
+        "Milliseconds that the source may wait for rows if it is the query's only source.",
         ">= 0",
     ),
     Option(
         "availableNowTarget",
         "string",
         "latest",
-        "Where `trigger(availableNow=True)` ends. latest: at the log's end when the run began. backlogEnd: with the "
-        "snapshot. none: before anything new is read.",
+        "Where `trigger(availableNow=True)` ends. latest: at the log's end at the start of the run. backlogEnd: with "
+        "the snapshot. none: at once, without new rows.",
         "latest, backlogEnd, none",
     ),
     Option(
         "startup.mode",
         "string",
         "initial",
-        "Where the stream starts. initial: with a snapshot, then the binary log. snapshot: only the snapshot, with "
-        "the log as far as its last batch needs it; then the source has finished. latest: the log from now on. "
-        "earliest: the whole log that the server has. timestamp, specific: from the position in the options below.",
+        "Where the stream starts ([Where it starts](#where-it-starts)). initial: a snapshot, then the binary log. "
+        "snapshot: only the snapshot, with the log that its last batch needs; then the source has finished. latest: "
+        "the log from now on. earliest: the whole log that the server has. timestamp, specific: the log from the "
+        "position in the options below.",
         "initial, snapshot, latest, earliest, timestamp, specific",
         "scan.startup.mode",
     ),
@@ -408,8 +412,8 @@ OPTIONS = (
         "startup.timestampMillis",
         "int",
         "with timestamp: required",
-        "Milliseconds since 1970 (UTC). The stream starts with the first transaction that began in that second or "
-        "later, by the server's clock.",
+        "Milliseconds since 1970 (UTC). The stream starts with the first transaction of that second or later, by the "
+        "server's clock.",
         ">= 0",
         "scan.startup.timestamp-millis",
     ),
@@ -417,7 +421,7 @@ OPTIONS = (
         "startup.file",
         "string",
         "with specific: this or the GTID set",
-        "Binary log file to start in.",
+        "The binary log file to start in.",
         flink="scan.startup.specific-offset.file",
     ),
     Option(

@@ -81,15 +81,6 @@ def test_the_commands_are_targets_of_the_makefile() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
-def test_the_links_lead_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
-    assert links
-    for file, _, heading in (link.partition("#") for link in links):
-        assert (ROOT / file).exists(), file
-        headings = re.findall(r"^#+ (.*)$", (ROOT / file).read_text(), re.MULTILINE) if heading else [heading]
-        assert heading in [h.lower().replace(" ", "-") for h in headings], (file, heading)
-
-
 def test_the_example_configuration_is_accepted() -> None:
     lines = (ROOT / "conf" / "spark-defaults.conf").read_text().splitlines()
     pairs = [line.split(None, 1) for line in lines if line and not line.startswith("#")]

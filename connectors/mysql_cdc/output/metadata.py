@@ -1,4 +1,4 @@
-"""The metadata columns: they tell where a row comes from (pure)."""
+"""The metadata columns: they show where a row comes from (pure)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
         st.StringType(),
         pa.string(),
         "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot; `truncate` or "
-        "`drop` for a row that tells of such a statement (see Truncated and dropped tables)",
+        "`drop` for [such a statement](mysql_cdc_schema.md#truncated-and-dropped-tables)",
     ),
     "_commit_timestamp": (
         st.TimestampType(),
         pa.timestamp("us", tz="UTC"),
-        "when the statement ran; for rows of the snapshot, the time that they are as of",
+        "when the statement ran; for rows of the snapshot, the time of the low watermark",
     ),
     "_commit_seq": (
         st.LongType(),
@@ -37,7 +37,8 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_gtid": (
         st.StringType(),
         pa.string(),
-        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without, and in the snapshot",
+        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without GTIDs and for rows of "
+        "the snapshot",
     ),
     "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
 }
@@ -52,7 +53,7 @@ def by_default(several: bool) -> tuple[str, ...]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse the option ``metadataColumns``: names in any case, separated by commas; no names for an empty text.
+    """Parse the option ``metadataColumns``: names in any case, separated by commas. An empty text has no names.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
         if name in taken:
             raise SettingError(
                 "metadataColumns", ",".join(names), f"the table has a column {name!r} itself.",
-                "Leave it out of metadataColumns, or rename the table's.",
+                "Leave it out of metadataColumns, or rename the table's column.",
             )  # fmt: skip
 
 
