@@ -1,8 +1,8 @@
-"""The registry of connectors, and how a query asks them.
+"""The registry of connectors, and the functions by which a query asks them.
 
 A connector is a module with a ``DataSource`` class and a function ``inspect(options) -> SourceInfo``. ``inspect``
-checks options and server in the driver's own process, so a mistake is reported before Spark is involved. Packages
-register theirs by an entry point of the group ``backlog_spark.connectors`` or by `add_connector`.
+checks options and server in the driver's own process, so mistakes are reported before Spark starts. Other packages
+register their connectors by an entry point of the group ``backlog_spark.connectors`` or by `add_connector`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
 
     Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
     ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them. With the target
-    ``backlogEnd`` it still gives the offset in which only the flag has become false. With ``none`` it gives nothing
-    new. While it is not in backlog, it gives a batch when `backlog_spark.spi.pacing.Pacer` allows it. The pacer uses
+    ``backlogEnd`` it also gives the offset in which only the flag has become false. With ``none`` it gives no new
+    offset. While it is not in backlog, it gives a batch when `backlog_spark.spi.pacing.Pacer` allows it. The pacer uses
     the option ``queryToken`` to ask the query whether another source is in backlog.
 
     Parameters
@@ -82,9 +82,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
 def discover() -> None:
     """Register the connectors of all installed packages by their entry points. Called when a session is registered.
 
-    An entry point of the group ``backlog_spark.connectors`` has the format's name and ``module:DataSourceClass``. The
-    module and the class are what `add_connector` takes; a class attribute ``keeps_metadata = True`` is its parameter of
-    that name. A format that is known already stays as it is, so a job can replace a connector by its own.
+    An entry point of the group ``backlog_spark.connectors`` has the format's name and ``module:DataSourceClass``, which
+    are passed to `add_connector`. A class attribute ``keeps_metadata = True`` is passed too. A format that is already
+    registered is not replaced, so a job can register its own connector instead of an installed one.
 
     Raises
     ------
@@ -115,8 +115,7 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
     """
     if source_format not in CONNECTORS:
         return None
-    module = importlib.import_module(CONNECTORS[source_format][0])
-    info: SourceInfo = module.inspect(options)
+    info: SourceInfo = _module(source_format).inspect(options)
     return info
 
 
@@ -128,10 +127,8 @@ def check_start(source_format: str, options: Mapping[str, str]) -> None:
     BacklogError
         Raised by the connector's ``check_start``, if it has one.
     """
-    if source_format in CONNECTORS:
-        check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
-        if check is not None:
-            check(options)
+    if check := _function(source_format, "check_start"):
+        check(options)
 
 
 def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
@@ -142,10 +139,8 @@ def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping
     BacklogError
         Raised by the connector's ``check_resume``, if it has one.
     """
-    if source_format in CONNECTORS:
-        check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_resume", None)
-        if check is not None:
-            check(options, offset)
+    if check := _function(source_format, "check_resume"):
+        check(options, offset)
 
 
 def tables_at(
@@ -156,50 +151,58 @@ def tables_at(
     table: str = "",
     rows_per_chunk: int | None = None,
 ) -> TablesAt:
-    """What a source's tables held at an offset.
+    """The rows of a source's tables as of an offset.
 
     Parameters
     ----------
     options : mapping
-        The source's.
+        The source's options.
     offset : mapping
-        From Spark's log.
+        An offset from Spark's log.
     table : str
-        One of several tables; "" for all.
+        One of several tables. "" for all.
     rows_per_chunk : int, optional
-        Most rows of a part, about. Default: as the source's options say.
+        Approximately the most rows of a part. Default: the source's options decide.
 
     Raises
     ------
     BacklogError
-        If the format has no such rows, or raised by the connector.
+        The connector has no function ``tables_at``, or that function raises it.
     """
-    connector = CONNECTORS.get(source_format)
-    found = getattr(importlib.import_module(connector[0]), "tables_at", None) if connector else None
+    found = _function(source_format, "tables_at")
     if found is None:
         raise BacklogError(
-            f"A source of the format {source_format!r} cannot tell what its tables held earlier.",
+            f"A source of the format {source_format!r} cannot read earlier states of its tables.",
             "verify compares tables that mysql_cdc reads.",
         )
     made: TablesAt = found(options, offset, table=table, rows_per_chunk=rows_per_chunk)
     return made
 
 
+def _module(source_format: str) -> Any:
+    return importlib.import_module(CONNECTORS[source_format][0])
+
+
+def _function(source_format: str, name: str) -> Any:
+    """A function that a connector's module may have. None if it has none, or the format is not a connector's."""
+    return getattr(_module(source_format), name, None) if source_format in CONNECTORS else None
+
+
 def part(source_format: str, name: str) -> Any:
-    """A module of a connector's package, for what the core asks of one connector alone.
+    """A module of a connector's package, for what the core needs from one connector alone.
 
     Parameters
     ----------
     name : str
-        Below the connector's package, such as ``"kafka.native_starts"``.
+        Name inside the connector's package, such as ``"kafka.native_starts"``.
     """
     return importlib.import_module(f"{CONNECTORS[source_format][0]}.{name}")
 
 
 def data_source(source_format: str) -> type[DataSource]:
-    """The class of a format. If a package that it needs is missing, a class that raises this error when used."""
+    """The class of a format. If a needed package is missing, a class that raises an error when it is used."""
     from backlog_spark.common.requirements import (
-        check_pyspark,  # in every session of Spark's, nothing is imported before
+        check_pyspark,  # every Spark session calls this function, so it imports nothing before that
     )
 
     check_pyspark()
