@@ -1,7 +1,7 @@
 """Masks values by a salted hash: ``columns.mask`` (pure).
 
-A mask is SHA-256 of the salt and the value's text, as Debezium's ``column.mask.hash.v2.SHA-256`` has it: for text both
-give the same. It is made from the value as the stream would have it, so the snapshot and the log agree.
+A mask is SHA-256 of the salt and the value's text. For text columns it equals Debezium's
+``column.mask.hash.v2.SHA-256``. It is made from the stream's value, so the snapshot and the log have the same masks.
 """
 
 from __future__ import annotations

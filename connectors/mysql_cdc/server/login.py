@@ -1,4 +1,4 @@
-"""Passwords from files and the environment, TLS, and what a server that is not verified gets of a password.
+"""Passwords from files and the environment, TLS, and how passwords are protected from unverified servers.
 
 Sources: MySQL Reference Manual, "Client-Side Cleartext Pluggable Authentication" and "Caching SHA-2 Pluggable
 Authentication"; MariaDB Knowledge Base, "Authentication Plugin - PAM".
@@ -33,13 +33,13 @@ class Login:
     Parameters
     ----------
     password_file, password_env : str
-        Where to find the password; "" if unset.
+        Where the password is; "" if unset.
     ssl_mode : str
         The option ``ssl.mode``.
     ssl_ca, ssl_cert, ssl_key : str
         Paths; "" for none.
     takes_public_key : bool
-        Whether the password may be sent to a server without TLS, encrypted with the key that this server gives.
+        Whether the password may be sent without TLS, encrypted with a key that comes from the server itself.
     """
 
     password_file: str = ""
@@ -116,34 +116,34 @@ class Login:
         return value
 
     def check_plugin(self, plugin: str, *, is_encrypted: bool) -> None:
-        """Refuse an authentication plugin that would send the password as it is to a server that is not verified.
+        """Refuse an authentication plugin that would send the password in clear text to an unverified server.
 
         Raises
         ------
         SettingError
-            Says which connection is needed.
+            It names the setting to change.
         """
         if plugin in _CLEARTEXT and not (is_encrypted and self.ssl_mode in _VERIFIED):
             raise SettingError(
                 "ssl.mode", self.ssl_mode,
-                f"the server asks for the password in clear text ({plugin}), and nothing shows which server it is.",
+                f"the server asks for the password in clear text ({plugin}), but the server is not verified.",
                 "Set ssl.mode=verify_ca or verify_identity, or use an account with another authentication plugin.",
             )  # fmt: skip
 
     def check_public_key(self) -> None:
-        """Refuse to encrypt the password with a key that comes from a server that is not verified.
+        """Refuse to encrypt the password with a key that comes from an unverified server.
 
         Raises
         ------
         SettingError
-            Names the ways to log in without such a key.
+            It names the ways to log in without such a key.
         """
         if not self.takes_public_key:
             raise SettingError(
                 "allowPublicKeyRetrieval", "false",
-                "without TLS the server asks for the password encrypted with its public key, and nothing shows that "
-                "the key is the server's.",
-                "Use TLS (ssl.mode=required or more), or set allowPublicKeyRetrieval=true if nobody can come between.",
+                "without TLS the server asks for the password encrypted with its public key, but the key is not "
+                "verified.",
+                "Use TLS (ssl.mode=required or more). If you trust the network, set allowPublicKeyRetrieval=true.",
             )  # fmt: skip
 
     def tls(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Login:
         Raises
         ------
         SettingError
-            A file cannot be read or is no certificate or key.
+            A file cannot be read, or is not a certificate or key.
         """
         if self.ssl_mode == "disabled":
             return {"ssl_disabled": True}
@@ -162,7 +162,7 @@ class Login:
             context = without_authorities()
         else:
             context = self._made("ssl.ca", self.ssl_ca, lambda: ssl.create_default_context(cafile=self.ssl_ca or None))
-            # MySQL's own tools make certificate authorities without extensions that newer Pythons require.
+            # MySQL's own tools create certificate authorities without extensions that newer Pythons require.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.check_hostname = self.ssl_mode == "verify_identity"
         if self.ssl_cert:
@@ -186,7 +186,7 @@ def _takes_public_key(given: Mapping[str, str]) -> bool:
 
 @functools.cache
 def warn_unverified(host: str, mode: str) -> None:
-    """Warn once of a connection that leaves the machine and that ``ssl.mode=preferred`` does not verify."""
+    """Warn once about a connection to another machine that ``ssl.mode=preferred`` does not verify."""
     if mode == "preferred" and not _is_loopback(host):
         _log.warning(
             "The connection to %s is not verified (ssl.mode=preferred): a server that poses as %s could get the "

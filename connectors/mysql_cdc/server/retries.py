@@ -1,7 +1,6 @@
-"""Decides which errors of a server or a network may pass by themselves, and how often to try again.
+"""Decides after which errors of a server or a network to try again, and how often.
 
-Every connection of the source uses this list: the planner's, the tasks', the dumps of the binary log, and those that
-read a table's definition or a watermark.
+All connections of the source use it: those of the planner and the tasks, and dumps of the binary log.
 
 Sources: MySQL 8.0 Error Message Reference; MariaDB Knowledge Base, "MariaDB Error Codes".
 """
@@ -32,7 +31,7 @@ _READ_ONLY = {1836}  # a failover is under way
 _LOCKED = {1205, 1213}  # lock wait timeout, deadlock
 _PREPARE_AGAIN = {1615}
 _TRANSIENT = CANNOT_CONNECT | _LOST | _BUSY | _ENDING | _READ_ONLY | _LOCKED | _PREPARE_AGAIN
-_OPTION_PREVENTS = 1290  # transient only if the option is one of these
+_OPTION_PREVENTS = 1290  # transient only for the options below
 _READ_ONLY_OPTIONS = ("read-only", "read_only")
 _NETWORK = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ENETRESET}
 
@@ -74,7 +73,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 class Retries:
-    """Counts attempts that failed one after the other, and waits before the next.
+    """Counts consecutive failed attempts, and waits before the next one.
 
     Parameters
     ----------
@@ -91,7 +90,7 @@ class Retries:
         self.failed = 0
 
     def again(self) -> bool:
-        """Note a failure. Returns True after a wait if there is another attempt, else False."""
+        """Note a failure. If another attempt is allowed, waits and returns True. Otherwise returns False."""
         self.failed += 1
         if self.failed > self._most:
             return False
@@ -99,7 +98,7 @@ class Retries:
         return True
 
     def succeeded(self) -> None:
-        """Begin to count anew."""
+        """Start counting again."""
         self.failed = 0
 
 
@@ -109,12 +108,12 @@ def retrying(
     passes: Callable[[Exception], bool] = is_transient,
     wait: Callable[[float], None] = time.sleep,
 ) -> _T:
-    """The result of ``action``, which is called again after an error that may pass.
+    """The result of ``action``. It is called again after an error that may pass.
 
     Raises
     ------
     BacklogError
-        There is no attempt left. It is no `ConnectionLost`, so that nobody tries the attempts again.
+        There is no attempt left. This is not a `ConnectionLost`, so that callers do not retry again.
     """
     retries = Retries(options, wait)
     while True:

@@ -110,7 +110,7 @@ _OPTION = "|".join(
         rf"TRANSACTIONAL) {_VALUE}",
     ]
 )
-# No log has what a cascading foreign key does to the table's rows.
+# A log does not have the rows that a cascading foreign key changes.
 _CASCADES = lazy_pattern(r".* ON (?:DELETE|UPDATE) (?:CASCADE|SET)(?: .*)?", re.I)
 _HARMLESS = lazy_pattern(
     "|".join(
@@ -175,9 +175,7 @@ def column_steps(statement: str) -> tuple[Step, ...]:
     """
     found = {_steps(plain) for plain in able_readings(statement)}
     if len(found) != 1:
-        raise _refused(
-            statement, "which can be read in several ways, by sql_mode or the server's version" if found else "empty"
-        )
+        raise _refused(statement, "whose meaning depends on sql_mode or the server's version" if found else "empty")
     return found.pop()
 
 
@@ -192,7 +190,7 @@ def _refused(clause: str, what: str) -> SchemaChanged:
 _KNOWN = lazy_pattern(
     r"RENAME |(?:DROP|TRUNCATE|EXCHANGE|DISCARD|IMPORT|CONVERT|REPAIR) |ADD (?:CONSTRAINT .*)?PRIMARY |ENGINE ", re.I
 )
-_NOT_CARRIED = "which the stream cannot be carried through"
+_NOT_CARRIED = "after which the stream cannot continue"
 _NOT_UNDERSTOOD = "which mysql_cdc does not understand"
 
 
@@ -201,7 +199,7 @@ def _steps(plain: str) -> tuple[Step, ...]:
     if not head:
         raise _refused(plain, _NOT_UNDERSTOOD)
     if "IGNORE" in head.group(1).upper().split():
-        raise _refused(plain, "which removes or truncates what does not fit")
+        raise _refused(plain, "which removes rows or truncates values")
     clauses = split_clauses(plain[head.end() :].strip().removesuffix(";"))
     steps: list[Step] = []
     ordering = False

@@ -64,7 +64,7 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
     Parameters
     ----------
     schema, before, layout, now
-        The declared columns; those of rows before the statement, and after it; those of today.
+        The declared columns; the columns of rows before the statement, and after it; the present columns.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchem
 
 
 def _bridge(schema: TableSchema, layout: Layout, now: TableSchema) -> Bridge:
-    """Call `bridge`. If it refuses, a stream that is declared with today's columns may still be able to continue."""
+    """Call `bridge`. If it refuses, a stream declared with the present columns may still be able to continue."""
     try:
         return bridge(layout, schema)
     except SchemaChanged as error:
@@ -125,8 +125,8 @@ class Followed(Timeline):
     start : BinlogPosition or str
         Where the read of the log begins.
     accept : callable
-        Called at each ALTER TABLE with the declared table, its layouts before and after the statement, and the table
-        of today. It raises to end the read.
+        Called at each ALTER TABLE with the declared table, its layouts before and after the statement, and the present
+        table. It raises to end the read.
 
     Raises
     ------
@@ -264,7 +264,7 @@ class Followed(Timeline):
             for f, stage, following in zip(found, derived, derived[1:], strict=False):
                 self._ahead[name, f.end.sort_key()] = stage, following
             return derived[0]
-        raise start_again(schema, f"and again during each of {_ATTEMPTS} looks at it")
+        raise start_again(schema, f"and again each of {_ATTEMPTS} times while its columns were read")
 
     def _until_drop(
         self,
@@ -296,7 +296,7 @@ class Followed(Timeline):
         return Layout(tuple(before), tuple(column.name for column in before))
 
     def _await_statement(self, schema: TableSchema) -> None:
-        """Wait for a running statement that alters the table: a SELECT waits for its lock."""
+        """Wait until a running ALTER TABLE has ended: a SELECT waits for its lock."""
         with connect(self._options) as connection, contextlib.suppress(pymysql.err.ProgrammingError):
             query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
 

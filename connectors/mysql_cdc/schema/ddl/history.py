@@ -65,7 +65,7 @@ class Taken:
             for steps in self.steps or ():
                 names = [each.name for each in after(names, steps)]
         except SchemaChanged:
-            return None  # it was no copy
+            return None  # the table was not a copy
         return None if self.steps is None else list(names)
 
     def before(self, names: Sequence[str]) -> list[str] | None:
@@ -108,7 +108,7 @@ class _Life:
         return [*self.redefined, *(self.converted if was_text else [])]
 
     def at(self, stage: int, name: str) -> Column:
-        """Its definition after ``stage`` statements."""
+        """The column's definition after ``stage`` statements."""
         if self.before and all(number > stage for number in self.since_before()):
             return replace(self.before, name=name)
         if self.now and all(number <= stage for number in self.until_now()):
@@ -206,9 +206,9 @@ def _names_before(statements: Sequence[str | Taken], names: Sequence[str]) -> Se
         found = statement.before(names) if isinstance(statement, Taken) else before(names, column_steps(statement))
         if found is None:
             raise SchemaChanged(
-                "Another table took the name, and its columns changed again before the stream has read it: the binary "
-                "log does not tell its columns in between.",
-                "Start the query again with a new checkpoint. With binlog_row_metadata=FULL the log names them.",
+                "Another table took the name, and its columns changed again before the stream read the statement. The "
+                "binary log does not have its columns in between.",
+                "Start the query again with a new checkpoint. With binlog_row_metadata=FULL the log has the columns.",
             )
         names = found
     return names
@@ -297,8 +297,8 @@ def _is_declared(
 def _convert(schema: TableSchema, declared: Column, found: Column) -> Convert | None:
     if not found.data_type:
         raise SchemaChanged(
-            f"The column {declared.name!r} of {schema.database}.{schema.table} was redefined more than once: the "
-            "binary log does not tell its definition in between.",
+            f"The column {declared.name!r} of {schema.database}.{schema.table} was redefined more than once. The "
+            "binary log does not have its definition in between.",
             _HINT,
         )
     convert = conversion(found, declared)

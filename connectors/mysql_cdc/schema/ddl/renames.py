@@ -74,7 +74,7 @@ def _folded(name: str, default: str) -> Name:
 def made(text: str, default: str) -> tuple[Name, Name | None] | None:
     """The table that a CREATE TABLE makes, and the one that it is made LIKE, or `GONE`. None for another statement.
 
-    With IF NOT EXISTS it is not certain how the table was made: then there is None instead of the other table.
+    With IF NOT EXISTS the table may be older than the statement. Then there is None instead of the other table.
     """
     found = {_made(plain, default) for plain in able_readings(text)}
     return found.pop() if len(found) == 1 else None
@@ -102,13 +102,13 @@ def only_renames(text: str) -> bool:
 
 
 def made_by_tool(name: Name, tables: Collection[Name]) -> bool:
-    """Whether gh-ost or pt-online-schema-change make a table of this name of one of ``tables``, or leave it behind."""
+    """Whether the name is one that gh-ost or pt-online-schema-change give to a helper table of one of ``tables``."""
     found = _TOOLS.fullmatch(name[1])
     return found is not None and any(name[0] == of[0] and _is_of(name[1], found["table"], of[1]) for of in tables)
 
 
 def is_shadow(table: str, of: str) -> bool:
-    """Whether one of these tools gives this name to the new form of a table."""
+    """Whether ``table`` is a name that one of these tools gives to the new form of the table ``of``."""
     found = _TOOLS.fullmatch(table)
     return found is not None and bool(found["shadow"]) and _is_of(table.lower(), found["table"].lower(), of.lower())
 

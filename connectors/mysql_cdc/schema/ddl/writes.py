@@ -1,6 +1,6 @@
-"""Finds the table whose rows a statement of the binary log changes, where nothing else can be changed by it (pure).
+"""Finds the table whose rows a statement of the binary log changes, if it can change no other table (pure).
 
-A statement that is not understood, or that calls a function that may be a user's, counts as changing any table.
+A statement that is not understood counts as changing any table. So does one that calls a function of a user.
 
 Sources: MySQL Reference Manual, "Built-In Function and Operator Reference", "Function Name Parsing and Resolution";
 the statements of pt-table-checksum and pt-heartbeat (Percona Toolkit).
@@ -17,7 +17,7 @@ from .statements import NAME, TABLE, able_readings, parts, without_values
 __all__ = ["KNOWN_TOOLS", "has_rules_of", "is_system", "named_for_people", "written_table"]
 
 KNOWN_TOOLS = r"percona\.(?:checksums|heartbeat)"
-"""The tables that pt-table-checksum and pt-heartbeat write, in statement format, unless told otherwise."""
+"""The tables that pt-table-checksum and pt-heartbeat write by default, in statement format."""
 
 # The servers allow no triggers in these databases.
 _SYSTEM = {"mysql", "performance_schema", "information_schema"}
@@ -64,15 +64,15 @@ def written_table(text: str, default: str) -> tuple[str, str] | None:
     """Database and name, as written, of the one table whose rows a statement changes; None if there may be others.
 
     In the server's own databases such a statement reaches no other table: Amazon RDS writes its heartbeat this way,
-    ``INSERT INTO mysql.rds_heartbeat2 …``, and Google Cloud SQL ``INSERT INTO mysql.heartbeat …``. There it must not
-    read tables either. A table elsewhere may have triggers or be a view: the caller must know that it does not.
+    ``INSERT INTO mysql.rds_heartbeat2 …``, and Google Cloud SQL ``INSERT INTO mysql.heartbeat …``. It must not read
+    tables either. In other databases the table may be a view or have triggers: the caller must rule that out.
     """
     found = {_written(plain, default) for plain in able_readings(text)}
     return found.pop() if len(found) == 1 else None
 
 
 def is_system(database: str) -> bool:
-    """Whether a database is the server's own. Where names differ by case, MYSQL is a user's."""
+    """Whether a database is the server's own. If upper and lower case matter, MYSQL is a user's database."""
     return database in _SYSTEM
 
 
@@ -118,11 +118,11 @@ _NO_TABLE = {"delayed", "from", "high_priority", "ignore", "in", "into", "latera
 
 
 def named_for_people(text: str, default: str) -> list[str]:
-    """``database.table`` of the tables that a statement names, for people to read; nothing that may be a value."""
+    """``database.table`` of the tables that a statement names, for messages. Nothing that may be a value."""
     found: list[set[str]] = []
     for plain in without_values(text):
         names = [name for listed in _FOLLOWS.findall(" ".join(plain.split())) for name in _TABLE.findall(listed)]
         names = [name for name in names if name.lower() not in _NO_TABLE and not name[0].isdigit()]
         found.append({".".join(filter(None, parts(name, default))) for name in names})
-    # What one reading takes for a name may be inside a value for another.
+    # A name in one reading may be part of a value in another.
     return sorted(set.intersection(*found)) if found else []
