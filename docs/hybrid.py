@@ -15,10 +15,10 @@ __all__ = ["page", "redaction_line"]
 
 _TEXT = """# hybrid
 
-Reads old data from files or a Delta table, then a Kafka topic, as one source of one query: Flink's HybridSource with
-`isProcessingBacklog` (FLIP-309). The flag is true until the last phase begins. The batch that reaches that point is
-the last one of the backlog. The same holds if the last phase has an end. A source of one bounded phase is in backlog
-until it ends.
+Reads old data from files or a Delta table, then a Kafka topic, as one source of one query. It is like Flink's
+HybridSource with `isProcessingBacklog` (FLIP-309). The flag is true until the last phase begins, also if the last phase
+has an end. The batch that reaches this point is the last one of the backlog. A source with one phase that has an end
+is in backlog until the end.
 
 ```python
 import backlog_spark as bs
@@ -40,42 +40,41 @@ query = (
 )
 ```
 
-`phases` names the phases in their order, each a kind (`files`, `delta`, `kafka`) or `name:kind`. The default is
-`files, kafka`. An option holds for all phases that know it, `phase.<name>.<option>` for one phase:
-`phases="table:delta, more:files, live:kafka"` with `phase.table.path` and `phase.more.path`. All phases give one
-schema: that of the option `schema`, or the one that the first phase's data declare. Every phase but the last must
-have an end. A Kafka phase has one with `endingOffsets`.
+`phases` lists the phases in their order, each a kind (`files`, `delta`, `kafka`) or `name:kind`. The default is
+`files, kafka`. An option applies to all phases that have it, `phase.<name>.<option>` to one phase:
+`phases="table:delta, more:files, live:kafka"` with `phase.table.path` and `phase.more.path`. All phases have the same
+schema: the option `schema`, or the schema of the first phase's data. Each phase except the last one must have an end.
+A Kafka phase has an end with `endingOffsets`.
 
-`spark.readStream.format("hybrid")` works alone too. It then needs `metadataLocation`, a directory beside the
-checkpoint, which a query's runner sets by itself.
+`spark.readStream.format("hybrid")` works alone too. Then set `metadataLocation`, a directory beside the checkpoint. A
+query of `backlog_spark` sets it itself.
 
-A query of `backlog_spark` checks once, before its first `start` returns, that everything in the options exists:
-directories, tables, topics, brokers, and columns as far as the data declare them. It refuses a path without any file
-(`allowEmpty=true` accepts it as no history), and a `subscribePattern` that matches no topic. A plain `readStream`
-finds the same mistakes when it reads.
+Before its first `start` returns, a query of `backlog_spark` checks that everything in the options exists: directories,
+tables, topics, brokers, and columns if the data declare them. It refuses a path without any file (`allowEmpty=true`
+accepts it), and a `subscribePattern` that matches no topic. A plain `readStream` finds the same mistakes when it reads.
 
 ## What is fixed
 
-**Files.** The list of files of all phases is made once, at the query's first start, and kept in `metadataLocation`.
-The offset has only its digest and a position. Files that arrive later are not read. A file that is gone or was
-changed is an error unless `failOnDataLoss=false`.
+**Files.** The files of all phases are listed once, at the query's first start. The list is kept in `metadataLocation`.
+The offset has only its digest and a position. Files that arrive later are not read. If a file was removed or changed,
+the query stops unless `failOnDataLoss=false`.
 
 **Delta.** The query reads the version of its first start. Keep that version's files and log (VACUUM,
-`delta.logRetentionDuration`) until its phase has ended. If the table's columns change later and `schema` is not set,
-a restart is refused; the error says what to set it to. This also holds when the phase is over, as long as the table's
-log has that version.
+`delta.logRetentionDuration`) until its phase has ended. If the table's columns change later and `schema` is not set, a
+restart is refused; the error says how to set `schema`. This also applies after the phase, while the table's log has
+that version.
 
-**Kafka.** The batch that ends the phase before logs where Kafka begins.
+**Kafka.** The last batch of the phase before logs the offsets where Kafka begins.
 
 So a replay reads the same rows.
 
-There is no gap between the phases. The offsets of each partition are noted at the query's first start, before files
-are listed. `earliest` and `latest` mean what they were then, so records that arrive while files are read are read
-later. Three events meanwhile stop the query unless `failOnDataLoss=false`:
+There is no gap between the phases. The query stores the offsets of each partition at its first start, before it lists
+files. `earliest` and `latest` mean the offsets at that time, so records that arrive while files are read are read
+later. Three events before that stop the query unless `failOnDataLoss=false`:
 
 * retention removes such records,
-* a topic is created again,
-* first records are gone of a partition that was added meanwhile.
+* a topic is deleted and created again,
+* a partition is added, and its first records are removed.
 
 **Start where the files end.** With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row
 (`timestampColumn`), minus `startingOverlap`. `dedupKey` then drops duplicates. The keys and times of the files' rows
@@ -87,27 +86,27 @@ within the overlap are kept beside the checkpoint.
 | has the key of a row and another time | read: it is a version that the files do not have |
 | has a key that contains NULL | read: such a key is never de-duplicated |
 
-The time is that of `timestampColumn`, which both must have to the same microsecond. The order of records does not
-matter, nor whether they came to the topic before its phase began.
+Times are compared in `timestampColumn`, to the microsecond. The order of the records, and when they came to the topic,
+make no difference.
 
 The query stops if the topic does not go back to that time. The error names the partition and the range of time in
 which records may be missing. A partition goes back far enough if it has an older record, or if nothing was ever
 removed from it. The query also stops if that time was in the future when the files were listed. With
-`failOnDataLoss=false` it warns, and begins at the first record that exists, or at the time of the list.
+`failOnDataLoss=false` it warns, and begins at the first record that exists, or at the time of the listing.
 
-**Batches.** A batch of backlog may hold the rest of one phase and the beginning of the next. With an interval during
-backlog of 0 all bounded phases are one batch. Large Parquet and ORC files are cut at row groups and stripes, for
-batches and for tasks. In an object store (S3 through `s3fs`: `path=s3://bucket/data`, `fs.key`, `fs.secret`) a file
-is identified by its ETag.
+**Batches.** A backlog batch may contain the end of one phase and the beginning of the next one. With an interval during
+backlog of 0, all phases with an end are one batch. Large Parquet and ORC files are split at row groups and stripes, for
+batches and for tasks. In an object store (S3 through `s3fs`: `path=s3://bucket/data`, `fs.key`, `fs.secret`) the ETag
+identifies a file.
 
 ## Kafka
 
 * The source reads up to the last stable offset (`read_committed`), so it does not see aborted transactions.
 * New partitions and topics are read from their beginning.
 * If retention has removed unread records, or a topic was deleted and created again, the query stops and names the
-  position. With `failOnDataLoss=false` it warns and goes on at the first record that exists.
+  position. With `failOnDataLoss=false` it warns and continues at the first record that exists.
 * In the last phase there is backlog again while `backlogLagThreshold` (age of an unread record) or
-  `backlogOffsetsThreshold` (number of unread records) is exceeded. It ends below the lower threshold, and not before
+  `backlogOffsetsThreshold` (number of unread records) is exceeded. It ends below a lower threshold, but not before
   `backlogMinStay`.
 * `kafka.client=confluent` (the default) is librdkafka. `kafka-python` is pure Python, with the same results and a
   fraction of the speed.
@@ -115,20 +114,20 @@ is identified by its ETag.
 
 ## Records
 
-JSON, CSV and Avro become columns as Spark's own `from_json`, `from_csv` and `from_avro` make them. Lines of JSON and
-CSV files are decoded like the values of Kafka's records. A record without a value (a tombstone) is a row of NULLs, or
-no row with `tombstones=drop`.
+JSON, CSV and Avro become the same columns as with Spark's own `from_json`, `from_csv` and `from_avro`. Lines of JSON
+and CSV files are decoded like the values of Kafka's records. A record without a value (a tombstone) is a row of NULLs.
+With `tombstones=drop` there is no row for it.
 
 ## Old dates
 
-Until version 3.0 Spark wrote dates before 1582-10-15 in the Julian calendar. This source does not convert them. It
-refuses them, and Spark's own readers (`bs.hybrid`) read them:
+Before version 3.0 Spark wrote dates before 1582-10-15 in the Julian calendar. This source does not convert them, but
+refuses them. Spark's own readers (`bs.hybrid`) read them. Refused are:
 
-* Parquet: a date before 1582-10-15, or a timestamp before 1900, in a file that its metadata mark as written in the old
-  calendar. Files without `org.apache.spark.version` are in today's calendar, as with Spark's default
+* Parquet: a date before 1582-10-15, or a timestamp before 1900, if the file's metadata say that it was written in the
+  old calendar. Files without `org.apache.spark.version` are in the present calendar, as with Spark's default
   `datetimeRebaseModeInRead=CORRECTED`.
-* ORC: a date before 1582-10-15 in any file, as the reader does not tell the calendar. Also a timestamp outside of
-  1677-09-21 to 2262-04-11, such as `9999-12-31 23:59:59`.
+* ORC: a date before 1582-10-15 in any file, because the reader does not know the file's calendar. Also a timestamp
+  outside of 1677-09-21 to 2262-04-11, such as `9999-12-31 23:59:59`.
 
 Columns that are not declared are not checked.
 
@@ -136,15 +135,14 @@ Columns that are not declared are not checked.
 
 _SECRETS = """## Secrets
 
-Options that hold secrets are in no log, offset or error text of the source: `fs.*`, passwords and keys of `kafka.*`,
+The source writes no secret option to logs, offsets or errors: `fs.*`, passwords and keys of `kafka.*`,
 `schema.registry.basic.auth.user.info` and `schema.registry.ssl.key.password`.
 
-Spark itself writes a stream's options into its plans, and so into `explain`, errors of analysis, its UI and its event
+Spark itself writes a stream's options into its plans, and so into `explain`, analysis errors, its UI and its event
 log. It hides options whose name or value matches `spark.redaction.regex` (by default secret, password, token and
-access key) or `spark.sql.redaction.options.regex` (by default url). `bs.register`, which each query of
-`backlog_spark` calls, puts the options above before the session's value of the latter. Set your own value before that
-call. If Spark finds the source by itself, from an installed package, nothing does so. Then set it in
-`spark-defaults.conf`, on one line:
+access key) or `spark.sql.redaction.options.regex` (by default url). `bs.register` adds the options above to the
+second setting. Each query of `backlog_spark` calls it. Set your own value before that call. If you only use
+`readStream` with an installed package, `bs.register` is not called. Then set it in `spark-defaults.conf`, on one line:
 
 ```
 {line}
