@@ -1,7 +1,7 @@
-"""A sum by key, sorted in backlog and then as stream, against Spark's batch and streaming aggregation.
+"""A sum by key, sorted in backlog and then in stream mode, against Spark's batch and streaming aggregation.
 
 All read the same Parquet files with Spark's native reader at local[2,4] and write to the ``noop`` sink, which drops
-every row. The states are real.
+every row. State is written to disk as in production.
 
 * ``ready``: from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
   written. It includes the query's start, the plan with the idle stateful branch, the state's version on disk and the
@@ -11,15 +11,13 @@ every row. The states are real.
 * ``live``: from the same ``start()`` until the first live batch has been written. It adds the state's publication, the
   start of the stream plan and the batch that reads the state. Its peer is ``spark_batch`` again. The file with the live
   rows was made before, because making it takes two jobs on the same cores.
-  in a file that was made before: to make it takes two jobs on the same cores.
 * ``stream rows=…``: a live batch over the state of all keys, as reported by Spark. Its peers: ``few_keys``, the same
   over the state of 10,000 keys, and ``spark_stream``, Spark's streaming aggregation.
-
 * ``process``: like ``ready``, with a Python function of one line and a state of one value instead of the sum. Its
   further peer, ``tws_per_key``, is Spark's transformWithStateInPandas by key with the same line, over 100,000 rows.
 
-Before the measurement the results of ours and of ``spark_batch`` are compared. At the end come the memory of the
-driver's Python process (peak, before the first query, at the end) and the JVM's heap after a collection.
+Before the measurement our results are compared with those of ``spark_batch``. At the end it prints the memory
+of the driver's Python process (peak, before the first query, at the end) and the JVM's heap after a collection.
 """
 
 from __future__ import annotations
