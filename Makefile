@@ -16,6 +16,8 @@ LOG := $(VENV)/setup.log
 export PYSPARK_PYTHON := $(PY)
 export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images for containers often set it. Each process that Spark starts would then compile this project's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in the order of
 # tests/conftest.py, since by default those with few tests, which take longest here, would come last.
