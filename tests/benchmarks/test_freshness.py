@@ -130,6 +130,7 @@ def test_freshness_of_all_kinds(spark: SparkSession, capsys: pytest.CaptureFixtu
     assert all(line["ours"] > 0 and line["ratios"]["handwritten"] > 0 for line in found[:5])
 
 
+@pytest.mark.grid
 def test_sink(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     sink.measure(spark, 3_000, runs=1)
     found = _results(capsys.readouterr().out)

@@ -50,18 +50,22 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         "often": [],
         "how_many": [(1, 3)],
     }
-    for name, rows in expected.items():
-        sink = Collect()
-        writer = names[name].write(name).trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
-        query = writer.option("checkpointLocation", str(tmp_path / name)).start(spark)
-        wanted = 7 + 5 * (name == "per_country")
-        try:
+    sinks = {name: Collect() for name in expected}
+    queries: dict[str, bs.BacklogQuery] = {}
+    try:
+        for name, sink in sinks.items():
+            writer = names[name].write(name).trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
+            queries[name] = writer.option("checkpointLocation", str(tmp_path / name)).start(spark)
+        for name, query in queries.items():
+            wanted = 7 + 5 * (name == "per_country")
             wait_for(query, lambda: query.backlogProgress.rows == wanted)  # noqa: B023
             query.processAllAvailable()
-        finally:
+    finally:
+        for query in queries.values():
             query.stop()
+    for name, rows in expected.items():
         found: Counter[Any] = Counter()
-        for batch in sink.batches.values():
+        for batch in sinks[name].batches.values():
             for row in batch:
                 values = row.asDict()
                 kind = values.pop("_change_type")

@@ -38,7 +38,8 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     source = bs.source("scripted", name="clicks", path=tmp_path / "s")
     names: dict[str, Any] = {"bs": bs, "spark": spark, "clicks": source}
-    exec(block.replace('"/lake/', f'"{tmp_path}/'), names)
+    assert '"1 second"' in block
+    exec(block.replace('"/lake/', f'"{tmp_path}/').replace('"1 second"', '"50 ms"'), names)
     query: bs.BacklogQuery = names["visits"]
     try:
         rows = {"visits": 4, "robots": 1, "late": 1}

@@ -65,15 +65,20 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         "customers": ["customer", "window_start", "orders", "spread"],
         "running": ["order_id", "so_far", "before"],
     }
-    for name, rows in expected.items():
-        stream = names[name].map(*columns.get(name, ["*"]))
-        sink = Collect()
-        writer = stream.write(name).trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
-        query = writer.option("checkpointLocation", str(tmp_path / name)).start(spark)
-        try:
-            wait_for(query, lambda: len([r for b in sink.batches.values() for r in b]) >= len(rows))  # noqa: B023
+    sinks = {name: Collect() for name in expected}
+    queries: dict[str, bs.BacklogQuery] = {}
+    try:
+        for name, sink in sinks.items():
+            stream = names[name].map(*columns.get(name, ["*"]))
+            writer = stream.write(name).trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
+            queries[name] = writer.option("checkpointLocation", str(tmp_path / name)).start(spark)
+        for name, query in queries.items():
+            count = len(expected[name])
+            wait_for(query, lambda: len([r for b in sinks[name].batches.values() for r in b]) >= count)  # noqa: B023
             query.processAllAvailable()
-        finally:
+    finally:
+        for query in queries.values():
             query.stop()
+    for name, rows in expected.items():
         plain = [tuple(v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in row) for row in rows]
-        assert multiset(r for b in sink.batches.values() for r in b) == multiset(plain), name
+        assert multiset(r for b in sinks[name].batches.values() for r in b) == multiset(plain), name

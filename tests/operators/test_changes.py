@@ -157,7 +157,9 @@ FIRST = "first(user) AS u"
 @pytest.mark.parametrize(
     ("make", "sql", "sizes", "backlog"),
     [
-        (lambda s: s.key_by("user").aggregate(SUMS), GROUPED.format(SUMS), (120, 30, 30), 1),
+        pytest.param(
+            lambda s: s.key_by("user").aggregate(SUMS), GROUPED.format(SUMS), (120, 30, 30), 1, marks=pytest.mark.grid
+        ),
         (lambda s: s.key_by("user").aggregate(WITH_ROWS), GROUPED.format(WITH_ROWS), (120, 30, 30), 2),
         pytest.param(
             lambda s: (

@@ -62,6 +62,7 @@ def test_parts_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
     assert +found == Counter((k, 1, None if k in (0, 3) else 1) for k in range(6))
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_windows_of_rows_with_a_column_rows(spark: SparkSession, tmp_path: Path) -> None:
     for second, backlog in ((0, True), (20, False), (100, False)):
@@ -73,6 +74,7 @@ def test_windows_of_rows_with_a_column_rows(spark: SparkSession, tmp_path: Path)
     assert sorted((row.k, row.rows) for row in found) == [(1, 3), (1, 3), (2, 7), (2, 7)]
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_changes_of_rows_with_columns_row_and_sign(spark: SparkSession, tmp_path: Path) -> None:
     kinds = {"row": ["a", "a", "b"], "sign": [5, 9, 1], CHANGE_TYPE: [INSERT] * 3}

@@ -342,7 +342,9 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
         pytest.param(
             "join of large windows", ["windows_window v0", "windows_window h0", "joined h0"], marks=pytest.mark.grid
         ),
-        ("join of windows by the clock", ["windows_window v0", "joined v0", "joined h0"]),
+        pytest.param(
+            "join of windows by the clock", ["windows_window v0", "joined v0", "joined h0"], marks=pytest.mark.grid
+        ),
         pytest.param(
             "join of windows with a function", ["joined v0", "windows h0", "joined h0"], marks=pytest.mark.grid
         ),

@@ -157,7 +157,7 @@ def test_columns_of_the_table_that_the_rows_lack(spark: SparkSession, tmp_path: 
         "ADD CONSTRAINT small CHECK (id < 100)",
         pytest.param("SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", marks=pytest.mark.grid),
         pytest.param("SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", marks=pytest.mark.grid),
-        "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+        pytest.param("SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')", marks=pytest.mark.grid),
     ],
 )
 def test_tables_that_spark_commits_to(spark: SparkSession, tmp_path: Path, change: str) -> None:

@@ -113,7 +113,7 @@ TOGETHER = {"key": True, "float": True, "keys": True, "windows": True, "changes"
 
 
 # The other queries have these kinds of keys too.
-IN_GRID = {"key", "keys"}
+IN_GRID = {"key", "keys", "changes"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.grid] * (n in IN_GRID)) for n in QUERIES])

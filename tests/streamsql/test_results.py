@@ -192,7 +192,7 @@ def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
 
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("tumble", 1), ("version", 2)]
+    [("version", 2)]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in APPENDED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.parametrize("kind", SERVERS_IN_GRID)
 def test_streams_say_what_the_log_says(kind: type[MySQLServer]) -> None:
-    done = torture_readers(kind, seed=11, seconds=5)
+    done = torture_readers(kind, seed=11, seconds=3)
     assert done["transactions in the log"] > 0
     assert done["batches"] > 0
 

@@ -319,7 +319,7 @@ def test_it_falls_between_a_chunks_watermark_and_its_read(mysql: MySQLServer, ke
             [read(stops, p) for p in stops.partitions(start, end)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(3, 13))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 13))])
 def test_tables_come_and_go_under_writers(mysql: MySQLServer, seed: int) -> None:
     """In the snapshot and in the log, with restarts and replays: the target ends up with the tables' rows."""
     chance = random.Random(seed)
