@@ -1,4 +1,4 @@
-"""How freshness is told from a table's log, and the benchmarks of live and backlog commits in small."""
+"""How the freshness benchmark finds commit times in a table's log, and the live and backlog benchmarks in small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of ``availableNow``: when a query is in one, when it leaves it and what follows."""
+"""Rounds of ``availableNow``: when a query enters one, when it leaves it, and what follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changelog begins with what is unreleased, and a release fits on two pages."""
+"""The changelog begins with the unreleased changes, and a release has at most two pages."""
 
 from __future__ import annotations
 

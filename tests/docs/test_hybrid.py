@@ -1,4 +1,4 @@
-"""The example about files, then Kafka, runs; what decodes takes the options that the page lists."""
+"""The example about files, then Kafka, runs. Decoding accepts the options that the page lists."""
 
 from __future__ import annotations
 

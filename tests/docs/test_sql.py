@@ -1,4 +1,4 @@
-"""The example of docs/sql.md runs, explains itself as the page says, and emits what a reader would expect."""
+"""The example of docs/sql.md runs, its explanation is the page's, and it emits what a reader would expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of docs/time.md runs, ends by itself, and emits what a reader would expect."""
+"""The example of docs/time.md runs and ends, and emits what a reader would expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads: pinned sums, no network once cached, errors of one line."""
+"""Downloads: checksums, no network if everything is cached, errors of one line."""
 
 from __future__ import annotations
 

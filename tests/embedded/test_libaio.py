@@ -1,4 +1,4 @@
-"""The libaio stand-in: the loader takes it, and its functions reach the kernel."""
+"""The replacement of libaio: the loader accepts it, and its functions reach the kernel."""
 
 from __future__ import annotations
 

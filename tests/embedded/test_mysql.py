@@ -1,4 +1,4 @@
-"""The embedded MySQL server: starts, restarts, crashes, and leaves nothing behind."""
+"""The embedded MySQL server: starts, restarts and crashes, and no files are left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The direct road of a query without Spark, for tests that kill it. Rows are computed from batch ids."""
+"""A query without Spark whose sink commits by delta-rs, for tests that kill it. Rows are computed from batch ids."""
 
 from __future__ import annotations
 

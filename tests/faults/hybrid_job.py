@@ -1,4 +1,4 @@
-"""A program that copies files, then a topic, into Delta, for tests that kill it. By our source or Spark's readers."""
+"""A program that copies files, then a topic, into Delta, with our source or Spark's readers, for tests that kill it."""
 
 from __future__ import annotations
 

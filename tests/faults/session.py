@@ -1,4 +1,4 @@
-"""The session of a query that is killed, in a process of its own."""
+"""The session of a query that tests kill, in a process of its own."""
 
 from __future__ import annotations
 

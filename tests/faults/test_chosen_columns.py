@@ -1,4 +1,4 @@
-"""A job that masks a column, leaves one out and takes a unique key, on a compressed log: killed, and resumed."""
+"""A job that masks a column, leaves one out and uses a unique key, with a compressed log: killed, then resumed."""
 
 from __future__ import annotations
 

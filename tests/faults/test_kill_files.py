@@ -1,4 +1,4 @@
-"""SIGKILL of a driver around the commit of files that Spark has written: every row once, by any road afterwards."""
+"""SIGKILL of a driver around the commit of files that Spark has written: every row once, with any road afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounded sources next to an unbounded one, killed after each has finished: each row once, nothing read again."""
+"""Bounded sources next to an unbounded one, killed after each has finished: each row once, no source read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources with a backlog flag next to streaming DataFrames, which Spark's trigger paces."""
+"""Sources with a backlog flag next to streaming DataFrames, whose batches Spark's trigger spaces."""
 
 from __future__ import annotations
 

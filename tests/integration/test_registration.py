@@ -1,4 +1,4 @@
-"""Installed is enough: Spark finds the source by itself."""
+"""After an installation Spark finds the source without further steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The phase of a Delta table: one version, each row once."""
+"""The phase of a Delta table: reads one version, each row once."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Batches over phases, without a real source: their rows and flags."""
+"""Batches over several phases, without a real source: their rows and flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that the source's tests run on, each of which must give the same rows and the same refusals."""
+"""The servers for the tests of mysql_cdc. Each must give the same rows and the same refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with every kind of key, writers that change them, and what they held at a low watermark."""
+"""Tables with every kind of key, writers that change them, and their rows at a low watermark."""
 
 from __future__ import annotations
 

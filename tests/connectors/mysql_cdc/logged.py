@@ -1,4 +1,4 @@
-"""Helpers of the tests of ALTERs: a table's columns as they are, and the log of alters.t, undecoded."""
+"""Helpers for tests of ALTER TABLE: a table's present columns, and the raw log of alters.t."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes a table as pt-online-schema-change does, while others write it."""
+"""Changes a table like pt-online-schema-change, while others write it."""
 
 from __future__ import annotations
 

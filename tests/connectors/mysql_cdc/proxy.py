@@ -1,4 +1,4 @@
-"""A bad network before a real server: slow, stalling, and cut now and again."""
+"""A bad network before a real server: slow, stalling, and sometimes cut."""
 
 from __future__ import annotations
 

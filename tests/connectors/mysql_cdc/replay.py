@@ -1,4 +1,4 @@
-"""Helpers of the tests: a table under fire, and a strict replay of what the source says of it."""
+"""Helpers: writers that change a table all the time, and a strict replay of the source's changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that are left out, masked or read as boolean, keys of tables without a primary one, and skipped changes."""
+"""Columns that are left out, masked or read as boolean, keys of tables without a primary key, and skipped changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshot and the binary log together are the table, whatever is written meanwhile."""
+"""The snapshot and the binary log together equal the table, with any writes at the same time."""
 
 from __future__ import annotations
 

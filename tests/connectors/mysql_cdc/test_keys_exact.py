@@ -1,4 +1,4 @@
-"""For every kind of key: the snapshot is the table at its low watermarks, and with the binary log the table."""
+"""For every kind of key: the snapshot equals the table at its low watermarks, and with the binary log the table."""
 
 from __future__ import annotations
 

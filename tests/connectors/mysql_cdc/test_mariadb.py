@@ -1,4 +1,4 @@
-"""What only MariaDB's log has: GTIDs of domains, positions that run ahead, statements, compressed events."""
+"""Peculiarities of MariaDB's log: GTIDs of domains, positions ahead of the rows, statements, compressed events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and types that only MariaDB has: the same values by all roads, or a refusal."""
+"""Tables and types that only MariaDB has: the same values from snapshot and log, or a refusal."""
 
 from __future__ import annotations
 

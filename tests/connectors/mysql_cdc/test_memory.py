@@ -1,4 +1,4 @@
-"""What a worker holds in memory, and what an offset holds, however large the table."""
+"""The memory of a worker and the size of an offset do not grow with the table."""
 
 from __future__ import annotations
 

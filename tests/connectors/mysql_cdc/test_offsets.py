@@ -1,4 +1,4 @@
-"""Offsets: what survives the trip through JSON, and what a batch's end offset says."""
+"""Offsets: their JSON keeps everything, and a batch's end offset is correct."""
 
 import json
 import random

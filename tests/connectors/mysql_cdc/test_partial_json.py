@@ -1,4 +1,4 @@
-"""Partial JSON updates of MySQL: random ones give what the server's own SELECT gives."""
+"""Random partial JSON updates of MySQL give the same documents as the server's own SELECT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be captured exactly is refused before a row is read, by setting, value and next step."""
+"""If something cannot be captured exactly, it is refused before a row is read, with setting, value and next step."""
 
 from __future__ import annotations
 

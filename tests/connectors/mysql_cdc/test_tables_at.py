@@ -1,4 +1,4 @@
-"""Which transactions a target holds at an offset (pure), and a table's rows as of there."""
+"""Which transactions a target contains at an offset (pure), and a table's rows at that offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro schemas with values of them, which fastavro writes."""
+"""Avro schemas, each with random values that fastavro can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adversarial records: from hostile or careless producers, and cases in which readers of the format disagree."""
+"""Difficult records: malformed ones, and records that readers of the format read differently."""
 
 from __future__ import annotations
 

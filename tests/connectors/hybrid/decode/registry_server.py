@@ -1,4 +1,4 @@
-"""A schema registry over real HTTP, as far as reading goes: ``GET /schemas/ids/{id}`` as Confluent documents it."""
+"""A schema registry over real HTTP, only for reading: ``GET /schemas/ids/{id}`` as Confluent documents it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro records. fastavro writes them, and its input is the expected result. Hostile bytes are made by hand."""
+"""Avro records. fastavro writes them, and its input is the expected result. Malformed bytes are written by hand."""
 
 from __future__ import annotations
 

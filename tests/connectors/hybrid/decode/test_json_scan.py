@@ -1,4 +1,4 @@
-"""The JSON scanner reads everything that Python's parser reads, and the leniencies of Spark's."""
+"""The JSON scanner reads everything that Python's parser reads, and what only Spark's parser accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modes, over all formats: NULL records, malformed ones, the column for them, errors, pickles."""
+"""The modes for malformed records in all formats: NULL, the column for such records, errors, and pickling."""
 
 from __future__ import annotations
 

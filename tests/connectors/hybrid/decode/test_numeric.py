@@ -1,4 +1,4 @@
-"""Numbers out of text. Expected values are Spark 4.2's, by ``from_csv``."""
+"""Parsing numbers. Expected values are Spark 4.2's, by ``from_csv``."""
 
 from __future__ import annotations
 

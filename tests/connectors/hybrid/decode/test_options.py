@@ -1,4 +1,4 @@
-"""The options of decoding: what they become, and what is refused by name."""
+"""The options of decoding: valid values, and errors for invalid ones."""
 
 from __future__ import annotations
 

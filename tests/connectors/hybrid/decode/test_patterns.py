@@ -1,4 +1,4 @@
-"""Java's patterns. Expected values are Spark 4.2's, by ``from_json`` in the zone UTC."""
+"""Java's date patterns. Expected values are Spark 4.2's, by ``from_json`` in the zone UTC."""
 
 from __future__ import annotations
 

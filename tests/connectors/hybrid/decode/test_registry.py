@@ -1,4 +1,4 @@
-"""Schemas out of a registry, over real HTTP and TLS."""
+"""Schemas from a registry, over real HTTP and TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hundreds of adversarial records against Spark's own ``from_json`` and ``from_csv``, and its JSON files."""
+"""Hundreds of difficult records against Spark's own ``from_json`` and ``from_csv``, and its JSON files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dates, times and timestamps out of text. Expected values are Spark 4.2's, by ``from_json`` in the zone UTC."""
+"""Parsing dates, times and timestamps. Expected values are Spark 4.2's, by ``from_json`` in the zone UTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of texts: what Arrow reads at once is what one text after the other gives."""
+"""Columns of texts: parsing a whole column with Arrow equals parsing each text alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simple decoder of JSON and CSV, obviously correct."""
+"""A simple reference decoder of JSON and CSV."""
 
 from __future__ import annotations
 

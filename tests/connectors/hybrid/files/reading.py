@@ -1,4 +1,4 @@
-"""Running a phase as a query would: batch by batch, planned by one instance, read by pickled others."""
+"""Runs a phase like a query: batch by batch, planned by one instance, read by pickled copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dates and times of before 1582: as Spark's own readers give them, or refused."""
+"""Dates and times before 1582: equal to those of Spark's own readers, or refused."""
 
 from __future__ import annotations
 

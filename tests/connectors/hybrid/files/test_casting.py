@@ -1,4 +1,4 @@
-"""Values of a file as the stream's types: the same, or an error."""
+"""Conversion of a file's values to the stream's types: the same values, or an error."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Which files a phase has, in which order."""
+"""Which files a phase reads, and in which order."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that are gone or were replaced since they were listed."""
+"""Files that were removed or replaced after they were listed."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options of the phase of files: parsed, and refused with what to do."""
+"""Options of the phase of files: valid values, and errors with the next step."""
 
 from pathlib import Path
 

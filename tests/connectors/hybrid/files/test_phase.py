@@ -1,4 +1,4 @@
-"""A phase of Parquet and ORC: every row once, whatever the limits, and the same again."""
+"""A phase of Parquet and ORC reads every row once, with any limits, and the same rows in a replay."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Where batches end and which task reads what, over files of known layout."""
+"""Where batches end and which rows each task reads, for files of known layout."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Cutting text into records."""
+"""Splitting text into records."""
 
 import csv
 import io

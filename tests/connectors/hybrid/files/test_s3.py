@@ -1,4 +1,4 @@
-"""Files in an S3 bucket: over HTTP, listed by prefix, known by their ETag."""
+"""Files in an S3 bucket: read over HTTP, listed by prefix, identified by their ETag."""
 
 from __future__ import annotations
 

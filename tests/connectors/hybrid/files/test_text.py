@@ -1,4 +1,4 @@
-"""JSON lines and CSV through a decoder: every record once, whatever the limits."""
+"""JSON lines and CSV through a decoder: every record once, with any limits."""
 
 import bz2
 import csv

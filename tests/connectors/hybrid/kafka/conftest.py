@@ -1,4 +1,4 @@
-"""One broker for all tests here; each has topics of its own."""
+"""One broker for all tests of this folder. Each test has its own topics."""
 
 from __future__ import annotations
 

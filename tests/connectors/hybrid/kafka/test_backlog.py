@@ -1,4 +1,4 @@
-"""When Kafka is backlog: the rule as a truth table, then on a real broker."""
+"""When a Kafka phase is backlog: the rule as a truth table, then on a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that stop, refuse, or cannot be reached, on real ones."""
+"""Real brokers that stop, refuse, or cannot be reached."""
 
 from __future__ import annotations
 

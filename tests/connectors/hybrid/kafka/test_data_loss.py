@@ -1,4 +1,4 @@
-"""Records that are gone before they were read, on a real broker: an error that names them, or a warning."""
+"""Records that are removed before they are read, on a real broker: an error that names them, or a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No gap between earlier phases and the topic: records that are removed or written, and topics created, meanwhile."""
+"""No gap between earlier phases and the topic, if records are removed or written, or topics created, in between."""
 
 from __future__ import annotations
 

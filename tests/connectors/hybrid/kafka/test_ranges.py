@@ -1,4 +1,4 @@
-"""Shares of a batch and of its tasks: examples by hand, and properties."""
+"""How records are divided between batches and tasks: examples worked out by hand, and properties."""
 
 from __future__ import annotations
 

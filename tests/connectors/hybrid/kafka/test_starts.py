@@ -1,4 +1,4 @@
-"""Where a phase begins after files that were listed late. No broker."""
+"""Where a phase begins if its files were listed late. No broker."""
 
 from __future__ import annotations
 

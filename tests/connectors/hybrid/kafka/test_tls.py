@@ -1,4 +1,4 @@
-"""TLS and SCRAM, on a broker with a certificate of an authority of its own."""
+"""TLS and SCRAM, on a broker with a certificate of its own authority."""
 
 from __future__ import annotations
 

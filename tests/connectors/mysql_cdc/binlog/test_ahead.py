@@ -1,4 +1,4 @@
-"""Rows that travel with a partition: the same that its task would read from the log, and only where that is sure."""
+"""Rows that the planner sends with a partition equal those that its task would read. Only sent if that is sure."""
 
 from __future__ import annotations
 

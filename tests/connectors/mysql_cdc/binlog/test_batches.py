@@ -1,4 +1,4 @@
-"""Which changes the snapshot holds already: found by bisection, compared with a look at every range."""
+"""Which changes the snapshot already contains: the bisection against a check of every range."""
 
 from __future__ import annotations
 

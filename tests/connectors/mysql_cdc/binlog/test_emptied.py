@@ -1,4 +1,4 @@
-"""TRUNCATE and DROP without a server: which statements they are, what they do, and what an offset keeps of it."""
+"""TRUNCATE and DROP without a server: parsing, their effect, and what an offset stores."""
 
 from __future__ import annotations
 

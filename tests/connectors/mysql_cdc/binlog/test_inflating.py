@@ -1,4 +1,4 @@
-"""Compressed transactions and events: inflated piece by piece, up to a bound."""
+"""Compressed transactions and events are inflated piece by piece, up to a limit."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""With a threshold the binary log is backlog while it is far behind, on real servers."""
+"""With a threshold the binary log is backlog while the stream lags far behind it, on real servers."""
 
 from __future__ import annotations
 

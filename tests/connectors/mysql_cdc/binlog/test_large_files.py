@@ -1,4 +1,4 @@
-"""Log files of 4 GiB and more, as one transaction makes them: events tell their ends in 32 bits."""
+"""Log files of 4 GiB and more, written by one transaction: an event gives its end in 32 bits only."""
 
 from __future__ import annotations
 

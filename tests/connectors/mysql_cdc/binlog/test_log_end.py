@@ -1,4 +1,4 @@
-"""MySQL tells of a position in its log before it sends the log up to there: nothing in between is passed over."""
+"""MySQL shows a position in its log before it sends the log up to there. No change is skipped."""
 
 from __future__ import annotations
 

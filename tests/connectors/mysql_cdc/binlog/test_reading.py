@@ -1,4 +1,4 @@
-"""Reading the binary log: what would lose or shift changes stops it, all else does not, and no row comes twice."""
+"""Reading the binary log stops at whatever could lose or shift changes, and at nothing else. No row comes twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code for a table's rows reads what its columns' own readers read, whatever is NULL."""
+"""Generated code for a table's rows gives the same values as the readers of its columns, with any NULLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that start elsewhere than with a snapshot, on real servers."""
+"""Streams that start without a snapshot, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log in which MariaDB has rows that it never committed: of a transaction that a kill broke off, or rolled back."""
+"""MariaDB's log may have rows that were never committed: of a transaction that was killed or rolled back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``format=debezium``: keys and envelopes as Debezium writes them, by either road."""
+"""``format=debezium``: keys and envelopes like Debezium's, from the snapshot and from the log."""
 
 from __future__ import annotations
 

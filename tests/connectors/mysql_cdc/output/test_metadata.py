@@ -1,4 +1,4 @@
-"""What the metadata columns say, on real servers."""
+"""The values of the metadata columns, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every character of every character set: the snapshot and the binary log give the same text, and the server's."""
+"""Every character of every character set: snapshot and binary log give the same text as the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with columns that only the server sees: for indexes on expressions, and for UNIQUE keys kept as hashes."""
+"""Tables with hidden columns: for indexes on expressions, and for UNIQUE keys that are stored as hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partial JSON updates, applied to the text of a document."""
+"""Partial JSON updates, applied to a document's text."""
 
 import pytest
 

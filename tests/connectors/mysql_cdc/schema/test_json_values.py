@@ -1,4 +1,4 @@
-"""JSON columns of a real MySQL: snapshot, binary log and rewind give one text, which says what was written."""
+"""JSON columns of a real MySQL: snapshot, binary log and rewind give the same text, equal to the written value."""
 
 from __future__ import annotations
 

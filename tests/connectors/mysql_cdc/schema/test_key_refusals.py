@@ -1,4 +1,4 @@
-"""What a table's rows are known by and cut by, and the refusals that are about keys."""
+"""Which columns identify a table's rows and cut its snapshot, and which keys are refused."""
 
 from __future__ import annotations
 

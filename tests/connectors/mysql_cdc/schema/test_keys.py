@@ -1,4 +1,4 @@
-"""Key values as SQL, JSON and order bytes: properties that hold for all of them."""
+"""Key values as SQL, JSON and order bytes: properties of all key types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's weights order texts as the server compares them, in every collation that keys may have."""
+"""The server's weights order texts like the server's comparison, in every collation that keys may have."""
 
 from __future__ import annotations
 

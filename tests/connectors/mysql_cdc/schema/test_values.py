@@ -1,4 +1,4 @@
-"""Every supported type: SELECT and the binary log give the same value, and it is the right one."""
+"""Every supported type: SELECT and the binary log give the same, correct value."""
 
 from __future__ import annotations
 

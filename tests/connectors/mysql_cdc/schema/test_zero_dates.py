@@ -1,4 +1,4 @@
-"""zeroDate: what becomes of dates that Spark has no value for, by every road."""
+"""zeroDate: dates that Spark does not have, in the snapshot and in the log."""
 
 from __future__ import annotations
 

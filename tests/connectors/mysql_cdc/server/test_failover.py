@@ -1,4 +1,4 @@
-"""A stream that goes on at a replica, by real replication."""
+"""A stream that continues on a replica, with real replication."""
 
 from __future__ import annotations
 

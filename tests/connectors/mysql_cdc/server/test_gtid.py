@@ -1,4 +1,4 @@
-"""GTID sets against Python sets; MariaDB's GTIDs, which tell a position."""
+"""GTID sets against Python sets; MariaDB's GTIDs, which stand for a position."""
 
 import pytest
 from hypothesis import given

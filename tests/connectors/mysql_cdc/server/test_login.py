@@ -1,4 +1,4 @@
-"""Passwords out of files and variables, and TLS, on real servers."""
+"""Passwords from files and variables, and TLS, on real servers."""
 
 from __future__ import annotations
 

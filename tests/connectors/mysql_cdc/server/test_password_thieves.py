@@ -1,4 +1,4 @@
-"""A server that asks for the password in ways that would give it away gets nothing of it."""
+"""A fake server that asks for the password in unsafe ways does not get it."""
 
 from __future__ import annotations
 

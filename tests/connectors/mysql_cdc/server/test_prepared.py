@@ -1,4 +1,4 @@
-"""Rows in the binary protocol from real servers: pieces, rows of several packets, and what goes wrong."""
+"""Rows in the binary protocol from real servers: in pieces, in several packets, and with errors."""
 
 from __future__ import annotations
 

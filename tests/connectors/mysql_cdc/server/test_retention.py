@@ -1,4 +1,4 @@
-"""A snapshot that the server's binary log may not outlive is told in time."""
+"""The source warns if the server may purge the binary log before the end of the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that pass by themselves: which they are, and that every connection tries again."""
+"""Which errors are temporary, and that every connection retries after them."""
 
 from __future__ import annotations
 

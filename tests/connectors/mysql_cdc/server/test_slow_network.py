@@ -1,4 +1,4 @@
-"""A network that is slow, stalls and is cut: the same rows, only later."""
+"""A slow network that stalls and loses connections: the same rows, only later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server does not log, or would not let a session read, and statements in another character set than UTF-8."""
+"""Changes that a server does not log, session limits, and statements in other character sets than UTF-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the binary protocol, written here as the protocol's documentation says and taken apart by the source."""
+"""Rows of the binary protocol, written here as its documentation says, and parsed by the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without a primary key: a read begins where it is known exactly what it sees."""
+"""Tables without a primary key: a read begins when it is known exactly which transactions it sees."""
 
 from __future__ import annotations
 

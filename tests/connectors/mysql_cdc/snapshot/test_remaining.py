@@ -1,4 +1,4 @@
-"""How many rows a snapshot is said to have in all, where the server's statistics are wrong."""
+"""The estimate of a snapshot's rows, where the server's statistics are wrong."""
 
 from __future__ import annotations
 

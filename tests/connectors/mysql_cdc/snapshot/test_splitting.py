@@ -1,4 +1,4 @@
-"""Cutting keys into chunks: no chunk is giant, however the keys lie."""
+"""Cutting keys into chunks: no chunk is too large, for any distribution of keys."""
 
 from __future__ import annotations
 

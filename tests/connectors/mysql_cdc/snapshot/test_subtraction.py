@@ -1,4 +1,4 @@
-"""What is taken out of a chunk's rows, in however many pieces either comes."""
+"""Subtracting changes from a chunk's rows, with any division into pieces."""
 
 from __future__ import annotations
 

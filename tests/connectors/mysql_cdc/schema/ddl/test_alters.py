@@ -1,4 +1,4 @@
-"""What an ALTER TABLE is taken to do to columns: clause by clause, and the clauses of one statement together."""
+"""What an ALTER TABLE does to columns: each clause, and several clauses of one statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a stretch of the log, and how its rows become the stream's: by hand, and against a model."""
+"""The columns in a part of the log, and the conversion of its rows: examples by hand, and against a model."""
 
 from __future__ import annotations
 

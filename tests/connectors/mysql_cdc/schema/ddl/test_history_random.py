@@ -1,4 +1,4 @@
-"""Random ALTERs on real servers, with rows between them, read from a log that names no columns."""
+"""Random ALTERs on real servers, with rows between them, read from a log without column names."""
 
 from __future__ import annotations
 

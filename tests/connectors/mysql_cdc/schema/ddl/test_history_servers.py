@@ -1,4 +1,4 @@
-"""Real servers run ALTERs between changes; the log, which names no columns, is read by the layouts derived from it."""
+"""ALTERs between changes on real servers. The log has no column names, so it is read with the derived layouts."""
 
 from __future__ import annotations
 
