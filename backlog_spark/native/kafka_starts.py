@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.spark.kafka_admin import JvmKafkaAdmin, kafka_admin
 from backlog_spark.spi.kafka_admin import AdminError
-from backlog_spark.spi.registry import part
+from backlog_spark.spi.registry import connector_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def starting_offsets(
 
 @contextmanager
 def _admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[tuple[Any, JvmKafkaAdmin]]:
-    rules = part("hybrid", "kafka.native_starts")
+    rules = connector_module("hybrid", "kafka.native_starts")
     try:
         with kafka_admin(spark, options) as admin:
             yield rules, admin

@@ -28,10 +28,10 @@ __all__ = [
     "add_connector",
     "check_resume",
     "check_start",
+    "connector_module",
     "data_source",
     "discover",
     "inspect",
-    "part",
     "tables_at",
 ]
 
@@ -188,7 +188,7 @@ def _function(source_format: str, name: str) -> Any:
     return getattr(_module(source_format), name, None) if source_format in CONNECTORS else None
 
 
-def part(source_format: str, name: str) -> Any:
+def connector_module(source_format: str, name: str) -> Any:
     """A module of a connector's package, for what the core needs from one connector alone.
 
     Parameters

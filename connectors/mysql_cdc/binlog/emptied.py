@@ -26,10 +26,10 @@ class Effect(NamedTuple):
     Parameters
     ----------
     is_told : bool
-        The stream has a row for it.
+        The stream has a row for the statement.
     leaves : bool
-        The table leaves the stream: a batch ends with the statement. If the server has a table of this name later, it
-        joins again.
+        The table leaves the stream: a batch ends with the statement. If the server has a table with this name later,
+        that table joins the stream.
     """
 
     is_told: bool
@@ -55,7 +55,8 @@ def effect(found: TableEmptied, start: Offset, table_events: str) -> Effect:
     emits = table_events == "emit"
     everything = bool(held) and all(held)
     if found.kind == DROP:
-        # Also if the whole snapshot is of a later table of this name: from here on that one is not read.
+        # The table leaves even if its whole snapshot is of a later table with this name: the log of that table is read
+        # only after it has joined again.
         return Effect(is_told=emits and not (everything and not ranges), leaves=True)
     if everything:
         return Effect(is_told=False, leaves=False)

@@ -1,8 +1,8 @@
 """Which columns are read and how: ``columns.include``, ``columns.exclude``, ``columns.mask``, ``tinyInt1isBit``,
 ``messageKeyColumns`` (pure).
 
-The choice is marked in each `Column` (its ``use``), and so it is in the checkpoint. A later query with the same
-checkpoint must make the same choice.
+Each `Column` has its choice as ``use``, so the choice is in the checkpoint too. A later query with the same checkpoint
+must make the same choice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_patterns(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     Raises
     ------
     SettingError
-        One is no regular expression.
+        One of them is not a regular expression.
     """
     text = given.get(name.lower(), "")
     found = tuple(part.strip() for part in _COMMA.split(text) if part.strip())
@@ -85,7 +85,9 @@ class ColumnChoice:
         """
         include, exclude, mask = (parse_patterns(given, f"columns.{n}") for n in ("include", "exclude", "mask"))
         if include and exclude:
-            raise SettingError("columns.include", given["columns.include"], "excludes columns.exclude.", "Give one.")
+            raise SettingError(
+                "columns.include", given["columns.include"], "cannot be used with columns.exclude.", "Set one of them."
+            )
         salt = given.get(_SALT.lower(), "")
         if mask and not salt:
             raise SettingError(
@@ -114,7 +116,7 @@ class ColumnChoice:
         return BOOLEAN if self.tiny_as_boolean and column.column_type.lower() == "tinyint(1)" else ""
 
     def checked(self, schema: TableSchema) -> TableSchema:
-        """The table with its key, whose columns are always read, as they are or masked.
+        """The table with its key. Columns of the key are always read, perhaps masked.
 
         Raises
         ------
@@ -137,7 +139,7 @@ class ColumnChoice:
         if not found.read:
             name = "columns.include" if self.include else "columns.exclude"
             patterns = self.include or self.exclude
-            raise SettingError(name, ",".join(patterns), f"leaves no column of {schema.name}.", "Name one.")
+            raise SettingError(name, ",".join(patterns), f"leaves no column of {schema.name}.", "Keep one column.")
         return found
 
     def key_of(self, schema: TableSchema) -> tuple[str, ...]:
@@ -155,12 +157,12 @@ class ColumnChoice:
         return ";".join(f"{pattern}:{','.join(columns)}" for pattern, columns in self.keys)
 
     def check_used(self, tables: Sequence[TableSchema]) -> None:
-        """Refuse a pattern that matches nothing: it is misspelt, and a column would be read that should not be.
+        """Refuse a pattern without a match. It is probably misspelt, and a column would be read that should not.
 
         Raises
         ------
         SettingError
-            Names the pattern.
+            It names the pattern.
         """
         names = [f"{t.name}.{c.name}" for t in tables for c in t.columns]
         for option, patterns in (
@@ -182,26 +184,26 @@ class ColumnChoice:
 
     @property
     def salt_check(self) -> str:
-        """A few bytes that show whether the salt is the same, for the checkpoint; "" without one.
+        """A few bytes for the checkpoint, to find out whether the salt is still the same. "" without a salt.
 
-        Too few to find the salt by them: one in four thousand million salts has the same.
+        They are too few to find the salt: one in four billion salts has the same bytes.
         """
         return _salt_check(self.salt) if self.salt else ""
 
     def check_unchanged(self, known: TableSchema, declared: TableSchema, salt_check: str) -> None:
-        """Refuse another choice than the checkpoint was made with.
+        """Refuse another choice than that of the checkpoint.
 
         Parameters
         ----------
         known, declared : TableSchema
-            A table as the checkpoint has it, and as it is declared now.
+            A table in the checkpoint, and as it is declared now.
         salt_check : str
-            As the checkpoint has it.
+            `salt_check` in the checkpoint.
 
         Raises
         ------
         SettingError
-            Names the option, and both choices.
+            It names the option, and both choices.
         """
         was = {c.name: c for c in known.columns}
         for column in declared.columns:

@@ -1,8 +1,8 @@
-"""Hidden columns, which a server keeps for itself: no SELECT shows them, but the binary log does (pure).
+"""Finds a server's hidden columns: a SELECT does not show them, but the binary log does (pure).
 
-MySQL has one for each expression of an index. It keeps its index when more columns are added. The log describes it with
-the table, but has no values for it. MariaDB has one, after all other columns, for each UNIQUE key that it keeps as a
-hash; the log has its values.
+MySQL has one for each expression in an index. Its position does not change when columns are added. The log describes it
+with the table, but has no values for it. MariaDB has one for each UNIQUE key that it stores as a hash. It stands after
+all other columns, and the log has its values.
 
 Sources: MySQL Reference Manual, "CREATE INDEX", "SHOW COLUMNS"; MariaDB Knowledge Base, "Getting Started with Indexes".
 """
@@ -69,8 +69,8 @@ def hidden_columns(
         # If they had other indexes then, `RowDecoder.check_present` finds values at these indexes.
         return list(schema.hidden)
     raise SchemaChanged(
-        f"The table {schema.database}.{schema.table} was altered: the binary log has other columns. It tells only with "
-        "binlog_row_metadata=FULL which of them the server keeps for indexes on expressions.",
+        f"The table {schema.database}.{schema.table} was altered: the binary log has other columns. Only with "
+        "binlog_row_metadata=FULL it shows which of them are hidden ones for indexes on expressions.",
         "Start the query again as it is: it continues if it has read everything before the ALTER TABLE. If it stops "
         "here again, set binlog_row_metadata=FULL and start with a new checkpoint.",
     )

@@ -23,7 +23,7 @@ _Indexes = dict[str, list[tuple[str, bool]]]
 """By name, an index's columns in order, each with whether it is indexed whole."""
 Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
 
-# Character sets in which different bytes never read as the same text, so that a text identifies its row.
+# In these character sets different bytes are always different texts, so a text identifies its row.
 KEY_CHARSETS = {
     *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
@@ -61,7 +61,7 @@ def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: 
     schema : TableSchema
         Name and columns, with their use.
     of_mariadb : bool
-        Whether the server is MariaDB, where other collations order as their weights do.
+        Whether the server is MariaDB. There the order of weights is the order of other collations.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def _check_identity(schema: TableSchema, column: Column) -> None:
         what = f"the character set {column.charset}" if column.charset else f"the type {column.column_type}"
         raise BacklogError(
             f"The primary key of {schema.name} contains {column.name!r}, which has {what}: "
-            "rows cannot be told apart by it exactly.",
+            "it does not identify rows exactly.",
             "Use an integer, decimal, date, binary or text key; text in a character set of "
             f"{', '.join(sorted(KEY_CHARSETS))}.",
         )
