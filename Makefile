@@ -38,7 +38,7 @@ demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [
 	@$(PY) -m examples.demo_hybrid $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
 
-demo-temporal: $(PREPARED) java ## clicks joined with a MySQL table, which they wait for [ROWS= SECONDS= SQL=1]
+demo-temporal: $(PREPARED) java ## clicks that wait for a MySQL table, then join with it [ROWS= SECONDS= SQL=1]
 	@$(PY) -m examples.temporal_join $(call flag,--rows,$(ROWS)) $(call flag,--seconds,$(SECONDS)) $(if $(SQL),--sql)
 
 test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
@@ -51,10 +51,10 @@ test-plain: $(CLASSES) java ## integration and kill tests without Spark's intern
 	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		tests/integration tests/faults $(ARGS)
 
-faults: $(CLASSES) java ## the large grids of kills and random queries, which `make test` takes a part of
+faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
 
-torture: $(PREPARED) java ## mysql_cdc under writers, ALTER TABLE and kills, all at once [SEED= MINUTES=]
+torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at the same time [SEED= MINUTES=]
 	@$(PY) -m tests.torture $(call flag,--seed,$(SEED)) $(call flag,--minutes,$(MINUTES))
 
 check: $(PACKAGES) ## lint, format and types

@@ -138,7 +138,7 @@ class MySQLServer(EmbeddedServer):
             raise BacklogError(
                 f"the embedded {cls.product} runs on x86-64 Linux only, this is {platform.system()} on "
                 f"{platform.machine()}.",
-                "Use docker-compose.yml instead.",
+                f"Use such a machine. For MySQL you can also set {_OWN} to the path of an installed mysqld.",
             )
         for library, (debian, fedora) in cls.libraries.items():
             _require(cls.product, library, f"`apt-get install {debian}` or `dnf install {fedora}`")
