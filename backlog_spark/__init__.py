@@ -1,7 +1,7 @@
-"""backlog_spark: Structured Streaming jobs that work off old data first and then follow live data.
+"""backlog_spark: Structured Streaming jobs that read old data first and then follow live data.
 
-Sources say whether they are processing backlog; the query commits rarely while they do and goes on as ordinary
-low-latency streaming at the exact batch where the backlog ends. Start with `register`, `source` and the README.
+Sources report whether they are processing backlog. During backlog the query commits rarely. At the exact batch where
+the backlog ends it continues as an ordinary low-latency query. Start with `register`, `source` and the README.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class DeltaAppend(DeltaSink):
     Parameters
     ----------
     path : str
-        Location of the table on any filesystem that Delta supports. The first start
-        creates it if nothing is there. An existing table is appended to, whoever made it; several queries may do so.
+        Location of the table on any filesystem that Delta supports. The first start creates it if nothing is there. An
+        existing table may be of any origin, and several queries may append to it.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
@@ -53,10 +53,10 @@ class DeltaAppend(DeltaSink):
     ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: without the transaction,
     Delta does not know which batches it has.
 
-    DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others are edits of rows: the query goes on. RESTORE to a version
-    before the query's last batch, REPLACE TABLE and CLONE stop the query, at once or at the next start: they remove
-    rows that the table's transaction numbers still count. The error says how to put the rows back, and how to go on
-    without them. Keep the table's log longer than the longest stop (``delta.logRetentionDuration``).
+    The query continues after a DELETE, UPDATE, MERGE, OPTIMIZE or overwrite by others: these are edits of rows. RESTORE
+    to a version before the query's last batch, REPLACE TABLE and CLONE stop the query, at once or at the next start:
+    they remove batches that the table still counts as written. The error says how to restore the rows, and how to
+    continue without them. Keep the table's log for longer than the longest stop (``delta.logRetentionDuration``).
 
     Examples
     --------

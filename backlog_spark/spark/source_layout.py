@@ -79,7 +79,7 @@ class SourceLayout:
         moved = [name for name in now if name in before and now[name] != before[name]]
         if moved or sorted(before.values()) != sorted(now.values()):
             raise BacklogError(
-                f"The checkpoint has the sources {_listed(before)}; the query has {_listed(now)}. Spark would go on "
+                f"The checkpoint has the sources {_listed(before)}; the query has {_listed(now)}. Spark would continue "
                 "reading one of them from the offset of another.",
                 "Keep the query's sources, and the DataFrames united with them, in the order of its first start, or "
                 "start with a new checkpoint.",

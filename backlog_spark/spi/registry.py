@@ -71,7 +71,7 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         starts. It may have ``check_start(options)``, called at the first start on a checkpoint: it raises a
         `BacklogError` if something in the options does not exist. It may have ``check_resume(options, offset)``,
         called at later starts with the checkpoint's newest offset of the source, as JSON: it raises a `BacklogError` if
-        the source cannot go on with these options. Executors must have the module too. The class may
+        the source cannot continue with these options. Executors must have the module too. The class may
         have ``secrets``, a regular expression for the whole names of options whose values Spark must not show.
     """
     CONNECTORS[source_format] = (module, data_source)
@@ -132,7 +132,7 @@ def check_start(source_format: str, options: Mapping[str, str]) -> None:
 
 
 def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
-    """Check that a source can go on from its offset with these options, before a query resumes. Only for connectors.
+    """Check that a source can continue from its offset with these options, before a query resumes. Only for connectors.
 
     Raises
     ------
