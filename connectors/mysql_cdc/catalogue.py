@@ -214,8 +214,9 @@ OPTIONS = (
         "skipped.operations",
         "letters",
         "none",
-        "Kinds of changes of the log to drop: c (inserts), u (updates), d (deletes), separated by commas.",
-        "c, u, d, none",
+        "Kinds of changes of the log to drop, separated by commas: c (inserts), u (updates), d (deletes), t "
+        "(truncates, as with tableEvents=skip).",
+        "c, u, d, t, none",
     ),
     Option(
         "format",
@@ -238,11 +239,13 @@ OPTIONS = (
     Option(
         "tableSwap",
         "string",
-        "follow",
-        "What happens if a RENAME gives a captured table's name to another table. follow: the stream continues with "
-        "that table. tools: it continues only with tables of gh-ost and pt-online-schema-change, and stops at others "
+        "snapshot",
+        "What happens if a RENAME gives a captured table's name to another table. A table of gh-ost or "
+        "pt-online-schema-change has the same rows: the stream continues with it. At others: snapshot: the old table "
+        "counts as dropped, and the new one is read from its beginning. follow: the stream continues with the new "
+        "table's changes. tools: the stream stops "
         "([Online schema change](mysql_cdc_schema.md#online-schema-change)). schemaChange=fail stops at each.",
-        "follow, tools",
+        "snapshot, follow, tools",
     ),
     Option(
         "binlog.statement.ignore",

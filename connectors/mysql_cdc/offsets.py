@@ -113,8 +113,8 @@ class Offset:
     gone : tuple of (str, str)
         Database and name of each table that left the stream, and joins it again when the server has a table of this
         name.
-    has_table_events : bool
-        The batch that ended here has rows for statements such as TRUNCATE.
+    table_events : frozenset of str
+        Kinds of statements that the batch that ended here has rows for: ``"truncate"``, ``"drop"``.
     """
 
     server: str
@@ -137,7 +137,7 @@ class Offset:
     is_lagging: bool = False
     is_finished: bool = False
     gone: tuple[tuple[str, str], ...] = ()
-    has_table_events: bool = False
+    table_events: frozenset[str] = frozenset()
 
     @property
     def is_undecided(self) -> bool:
@@ -217,7 +217,7 @@ class Offset:
             filter_until=None if passed else self.filter_until,
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
-            has_table_events=False,
+            table_events=frozenset(),
         )
 
     def without(self, names: Collection[tuple[str, str]], *, come_back: bool) -> Offset:
@@ -233,7 +233,7 @@ class Offset:
             joining=tuple(number[i] for i in self.joining if i in number),
             gone=(*gone, *left) if come_back else gone,
             is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
-            has_table_events=self.has_table_events and come_back,
+            table_events=self.table_events if come_back else frozenset(),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -282,8 +282,9 @@ class Offset:
             out["isFinished"] = True
         if self.gone:
             out["gone"] = [list(name) for name in self.gone]
-        if self.has_table_events:
+        if self.table_events:
             out["hasTableEvents"] = True
+            out["tableEvents"] = sorted(self.table_events)
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -327,7 +328,7 @@ class Offset:
             is_lagging=data.get("isLagging", False),
             is_finished=data.get("isFinished", False),
             gone=tuple((database, table) for database, table in data.get("gone", ())),
-            has_table_events=data.get("hasTableEvents", False),
+            table_events=frozenset(data.get("tableEvents", ())),
         )
 
 

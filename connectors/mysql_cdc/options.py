@@ -15,6 +15,7 @@ from .binlog.inflating import MOST_INFLATED
 from .catalogue import OPTIONS
 from .output.metadata import BY_DEFAULT, by_default, parse_names
 from .schema.choice import ColumnChoice, parse_patterns
+from .schema.ddl.statements import TRUNCATE
 from .server.login import Login
 
 __all__ = ["MySqlOptions"]
@@ -30,7 +31,7 @@ _MODE_OF = {
 _PLAIN = Login()
 _EVERY_COLUMN = ColumnChoice()
 # Debezium's letters of operations, with the kinds of changes here.
-_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
+_OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "t": TRUNCATE}
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
 _KNOWN = {name.lower(): name for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
@@ -67,7 +68,7 @@ class MySqlOptions:
     columns : ColumnChoice
         Which columns are read, and how.
     skipped : frozenset of str
-        Kinds of changes in the log that are dropped: ``"insert"``, ``"update"``, ``"delete"``.
+        Kinds of changes in the log that are dropped: ``"insert"``, ``"update"``, ``"delete"``, ``"truncate"``.
     format : str
         ``"row"`` or ``"debezium"``.
     adds_tables : bool
@@ -76,8 +77,9 @@ class MySqlOptions:
         Whether the stream continues after an ALTER TABLE.
     statement_ignore : str
         Regular expression over ``database.table``. Statement-format changes of such tables pass.
-    swaps_by_tools_only : bool
-        Whether the stream stops where another table takes a captured one's name, unless a known tool made it.
+    table_swap : str
+        What happens where another table takes a captured one's name, unless a known tool made it: ``"snapshot"``,
+        ``"follow"`` or ``"tools"``.
     table_events : str
         What a TRUNCATE or DROP of a captured table does: ``"emit"``, ``"skip"`` or ``"fail"``.
     zero_date_fails : bool
@@ -130,7 +132,7 @@ class MySqlOptions:
     format: str = "row"
     adds_tables: bool = False
     evolves: bool = True
-    swaps_by_tools_only: bool = False
+    table_swap: str = "snapshot"
     table_events: str = "fail"
     zero_date_fails: bool = False
     statement_ignore: str = ""
@@ -168,6 +170,15 @@ class MySqlOptions:
         """Whether the stream may have rows of more than one table."""
         return bool(self.table_pattern) or len(self.tables) > 1
 
+    def event_policy(self, kind: str) -> str:
+        """What a TRUNCATE or DROP does, ``"truncate"`` or ``"drop"``: ``"emit"``, ``"skip"`` or ``"fail"``."""
+        return "skip" if kind in self.skipped else self.table_events
+
+    @property
+    def reads_swaps_again(self) -> bool:
+        """Whether a table that takes a captured one's name is read from its beginning, unless a known tool made it."""
+        return self.table_swap == "snapshot" and self.evolves and self.table_events != "fail"
+
     @property
     def has_snapshot(self) -> bool:
         """Whether the stream begins with a snapshot, which is backlog."""
@@ -202,7 +213,7 @@ class MySqlOptions:
             format=form,
             adds_tables=_adds_tables(given, mode),
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
-            swaps_by_tools_only=given.choice("tableSwap", ("follow", "tools")) == "tools",
+            table_swap=given.choice("tableSwap", ("snapshot", "follow", "tools")),
             table_events=_table_events(given, metadata, several, form),
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
             statement_ignore=given.pattern("binlog.statement.ignore", r'For example "audit\.heartbeat".'),
@@ -259,7 +270,7 @@ def _skipped(given: Given) -> frozenset[str]:
     text = given.get("skipped.operations", "none")
     letters = {part.strip().lower() for part in text.split(",") if part.strip()} - {"none"}
     if letters - set(_OPERATIONS):
-        raise SettingError("skipped.operations", text, "is no list of c, u and d, and not none.")
+        raise SettingError("skipped.operations", text, "is no list of c, u, d and t, and not none.")
     return frozenset(_OPERATIONS[letter] for letter in letters)
 
 

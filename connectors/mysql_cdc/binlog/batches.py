@@ -182,7 +182,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables.
 
-    ``start`` also has the ranges and the flag `Offset.has_table_events` of the batch's end.
+    ``start`` also has the ranges and the `Offset.table_events` of the batch's end.
     """
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
@@ -192,8 +192,6 @@ def rows_of(
         ranges = start.ranges_of(table)
         known = ranges if ranges or table in start.joining else None
         collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0) + start.excess)
-    # A batch that was planned without rows for such statements has none, whatever the option says now.
-    table_events = options.table_events if start.has_table_events else "skip"
     collected = size = 0
     left: set[int] = set()
     for change in changes:
@@ -204,7 +202,8 @@ def rows_of(
         if isinstance(change, TableAltered) or id(change.schema) in left:
             continue
         if isinstance(change, TableEmptied):
-            does = effect(change, start, table_events)
+            # As the batch was planned, whatever the options say now.
+            does = effect(change, start, "emit" if change.kind in start.table_events else "skip")
             if does.is_told:
                 collectors[id(change.schema)].empty(change)
                 collected += 1

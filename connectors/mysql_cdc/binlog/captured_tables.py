@@ -6,12 +6,13 @@ A statement that may change a captured table in a way that the stream cannot sho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..schema.ddl.renames import Name, moves
+from ..schema.ddl.renames import Name, moves, origin_of
 from ..schema.ddl.statements import (
     ANY_DATABASE,
+    DROP,
     changed_tables,
     dropped_database,
     drops_key,
@@ -60,12 +61,24 @@ class CapturedTables:
     ----------
     ignored : str
         Regular expression over ``database.table``: statement-format changes of rows in such tables pass.
-    folds_case : callable, optional
-        Whether the server takes names of tables for equal that differ in case. Without it, a statement that removes all
-        rows of a table is refused.
+    folds_case : callable
+        Whether the server takes names of tables for equal that differ in case.
+    removals : frozenset of str
+        Kinds of statements that may remove all rows of a table: ``"truncate"``, ``"drop"``. Others are refused.
+    reads_swaps_again : bool
+        Whether a RENAME that gives a table's name to another one, or to none, counts as a DROP, unless a known tool
+        swaps.
     """
 
-    def __init__(self, tables: Sequence[TableSchema], ignored: str, folds_case: Callable[[], bool] | None) -> None:
+    def __init__(
+        self,
+        tables: Sequence[TableSchema],
+        ignored: str,
+        folds_case: Callable[[], bool],
+        *,
+        removals: frozenset[str] = frozenset(),
+        reads_swaps_again: bool = False,
+    ) -> None:
         self._tables = {(t.database, t.table): t for t in tables}
         # By the lower-case name that a statement may use. Several tables if their names differ only in case.
         self._folded: dict[Name, list[TableSchema]] = {}
@@ -74,6 +87,8 @@ class CapturedTables:
         self._keyed_by_index = [t for t in tables if t.key_index]
         self._ignored = re.compile(f"{KNOWN_TOOLS}|{ignored}" if ignored else KNOWN_TOOLS)
         self._folds_case = folds_case
+        self._removals = removals
+        self._reads_swaps_again = reads_swaps_again
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -96,7 +111,7 @@ class CapturedTables:
         Parameters
         ----------
         first : str
-            The statement's first word, one of `DML`.
+            The statement's first word.
         default : str
             The session's database.
         """
@@ -120,7 +135,7 @@ class CapturedTables:
         self._refuse_rules(first, text, default)
         self._refuse_lost_keys(text, default)
         found = removal(text, default)
-        if found is not None and self._folds_case is not None:
+        if found is not None and found.kind in self._removals:
             gone_tables = removed_tables(found, self._tables.values(), self._folds_case)
             return TableChanges(text, removed=gone_tables, removal=found.kind)
         gone = dropped_database(text)
@@ -140,7 +155,7 @@ class CapturedTables:
             raise SchemaChanged(
                 f"The table {named[0].name} was changed by {text[:200]!r}.", _EMPTIED if found else _START_ANEW
             )
-        return TableChanges(text, altered=list(self._altered(first, text, default, named)))
+        return self._altered(first, text, default, named)
 
     def _refuse_rules(self, first: str, text: str, default: str) -> None:
         for rule in has_rules_of(text, default) if first == "CREATE" else ():
@@ -161,25 +176,27 @@ class CapturedTables:
                     _START_ANEW,
                 )
 
-    def _altered(
-        self, first: str, text: str, default: str, named: list[TableSchema]
-    ) -> Iterator[tuple[TableSchema, Name | None]]:
-        """The captured tables that an ALTER TABLE or a RENAME TABLE changes, among those that it names."""
-        moved = moves(text, default)
-        if moved is None:
+    def _altered(self, first: str, text: str, default: str, named: list[TableSchema]) -> TableChanges:
+        """What an ALTER TABLE or a RENAME TABLE does to the captured tables that it names."""
+        if moves(text, default) is None:
             raise SchemaChanged(
                 f"mysql_cdc cannot tell whether a statement of the binary log renames {named[0].name}: {text[:200]!r}.",
                 f"{_START_ANEW} Report this with the statement.",
             )
+        altered: list[tuple[TableSchema, Name | None]] = []
+        removed: list[TableSchema] = []
         for schema in named:
-            origin = moved.get((schema.database.lower(), schema.table.lower()))
-            if origin in self._folded:
+            origin, by_tool = origin_of((schema.database, schema.table), text, default, self._folds_case)
+            if origin is not None and self._reads_swaps_again and not by_tool:
+                removed.append(schema)
+            elif origin in self._folded:
                 raise SchemaChanged(
                     f"{schema.name} is another captured table since {text[:200]!r}: both have other rows than before.",
                     _START_ANEW,
                 )
-            if origin is not None or first == "ALTER":
-                yield schema, origin
+            elif origin is not None or first == "ALTER":
+                altered.append((schema, origin))
+        return TableChanges(text, altered, removed, DROP)
 
     def _passes(self, text: str, default: str, named: list[TableSchema]) -> bool:
         """Whether a statement-format change writes one table that is known to be not a captured one."""

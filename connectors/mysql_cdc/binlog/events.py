@@ -19,6 +19,7 @@ from ..bounded import too_large
 from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from ..schema.ddl.statements import DML, DROP, first_word, statement_text
 from ..schema.ddl.timeline import TableAltered, Timeline
+from ..schema.ddl.writes import fills_by_functions
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
@@ -71,9 +72,8 @@ class Events:
         Most bytes that a compressed transaction or event may have when it is inflated.
     counts : callable, optional
         Called with the size of an event with rows. If it returns True, the rows are only counted: they have no values.
-    folds_case : callable, optional
-        Whether the server takes names of tables for equal that differ in case. Given, a statement that removes all
-        rows of a table is yielded; else it ends the read.
+    removals, reads_swaps_again, folds_case
+        See `CapturedTables`.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class Events:
         max_row_bytes: int = 1 << 30,
         most_inflated: int = MOST_INFLATED,
         counts: Callable[[int], bool] | None = None,
-        folds_case: Callable[[], bool] | None = None,
+        removals: frozenset[str] = frozenset(),
+        reads_swaps_again: bool = False,
+        folds_case: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection
         self._counts = counts
@@ -102,7 +104,9 @@ class Events:
         self._left_out = left_out
         self._leaves_out = False
         self._tail = 0
-        self._captured = CapturedTables(tables, ignored, folds_case)
+        self._captured = CapturedTables(
+            tables, ignored, folds_case, removals=removals, reads_swaps_again=reads_swaps_again
+        )
         self._until = until.sort_key() if until else None
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
@@ -339,7 +343,7 @@ class Events:
         return not self._in_group
 
     def _statement(self, first: str, text: str, default: str) -> None:
-        if first in DML:
+        if first in DML or (first == "CREATE" and fills_by_functions(text)):
             if unsafe := self._captured.unsafe_write(first, text, default):
                 raise self._refused(
                     unsafe,

@@ -112,8 +112,7 @@ class BinlogPhase:
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             self.note_layouts(start)
             end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
-            end = replace(end, has_table_events=planner.has_table_events(last))
-            return replace(end, is_finished=True)
+            return replace(end, table_events=planner.events_until(last), is_finished=True)
         if position is None and (start.is_lagging or (start.gone and start.position is None)):
             # The rest of the log has no rows of the tables: the backlog ends here, and tables may join from here on.
             position = until
@@ -121,7 +120,7 @@ class BinlogPhase:
             return None
         gtid, lags = planner.gtid_at(position), self._lags(connection, planner, position, until)
         tables, leaving = planner.tables_at(position), planner.leaving_at(position)
-        events, excess = planner.has_table_events(position), planner.excess_at(position)
+        events, excess = planner.events_until(position), planner.excess_at(position)
         self.note_layouts(start)
         rows = planner.rows_until(position)
         pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
@@ -130,13 +129,13 @@ class BinlogPhase:
         planner.advance(position, now)
         pace.released(now)
         end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
-        end = replace(end, has_table_events=events)
+        end = replace(end, table_events=events)
         if is_bounded and (leaving or start.gone):
             end = replace(end, filter_until=start.filter_until)  # it is not finished before the table has joined again
         return end.without(leaving, come_back=True) if leaving else end
 
     def _effect(self, found: TableEmptied) -> Effect:
-        return effect(found, self._start, self._options.table_events)
+        return effect(found, self._start, self._options.event_policy(found.kind))
 
     def note_layouts(self, start: Offset) -> None:
         """Remember the tables' layouts at ``start`` for `partition`."""
@@ -172,7 +171,7 @@ class BinlogPhase:
             there = self._session.here(connection, last)
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # A table that joins in this very batch is filtered by its own watermark.
-        read = replace(start, ranges=(*first.ranges, *last.added_since(first)), has_table_events=last.has_table_events)
+        read = replace(start, ranges=(*first.ranges, *last.added_since(first)), table_events=last.table_events)
         tables, layouts = self._tables.captured(first), self._layouts_at(start)
         rows = None if only or layouts else self._read_ahead(tables, read, until)
         return BinlogPartition(server, tables, layouts, read, until, only, rows)

@@ -50,7 +50,7 @@ class _Transaction(NamedTuple):
     tables: tuple[TableSchema, ...] = ()  # if one was altered: all tables after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
     changes: _Kept | None = None  # if they are kept
-    has_table_events: bool = False
+    events: frozenset[str] = frozenset()  # kinds of statements that have a row
     leaving: frozenset[TableName] = frozenset()  # tables that leave the stream with it
     excess: int = 0  # as `Offset.excess`, after it
 
@@ -167,7 +167,8 @@ class BinlogPlanner:
 
     def _count(self, until: BinlogPosition, rows: int | None) -> None:
         counted = seen = size = 0
-        altered = has_events = False
+        altered = False
+        events: set[str] = set()
         leaving: set[TableName] = set()
         changes: _Kept = []
 
@@ -188,7 +189,7 @@ class BinlogPlanner:
                 if counted or altered or leaving:
                     found = _Transaction(
                         change.position, counted, str(self._gtids or ""), change.timestamp,
-                        has_table_events=has_events, leaving=frozenset(leaving), excess=self._excess,
+                        events=frozenset(events), leaving=frozenset(leaving), excess=self._excess,
                     )  # fmt: skip
                     if self._kept + size <= KEPT_BYTES and not change.excess:
                         self._kept += size
@@ -200,20 +201,21 @@ class BinlogPlanner:
                         if before.changes is None or found.changes is None:
                             self._kept -= _size_of(before.changes) + _size_of(found.changes)
                         kept = _together(before.changes, found.changes)
-                        events = has_events or before.has_table_events
-                        found = found._replace(rows=counted + before.rows, changes=kept, has_table_events=events)
+                        found = found._replace(rows=counted + before.rows, changes=kept, events=before.events | events)
                     self._pending.append(found)
                     if leaving:
                         return
-                    seen, counted, altered, has_events = seen + counted, 0, False, False
-                    size, changes = 0, []
+                    seen, counted, altered = seen + counted, 0, False
+                    size, changes, events = 0, [], set()
                     if rows is not None and seen >= rows:
                         return
             elif isinstance(change, TableEmptied):
                 does = self._effect(change)
                 if does.leaves:
                     leaving.add((change.schema.database, change.schema.table))
-                counted, has_events = counted + does.is_told, has_events or does.is_told
+                if does.is_told:
+                    counted += 1
+                    events.add(change.kind)
                 size += change.size
                 changes.append(change)
             elif (
@@ -255,9 +257,9 @@ class BinlogPlanner:
         """The tables that leave the stream at the end of a batch that `plan` returned."""
         return next((t.leaving for t in self._pending if t.end == position), frozenset())
 
-    def has_table_events(self, position: BinlogPosition) -> bool:
-        """Whether a batch that `plan` returned has a row for a TRUNCATE or DROP."""
-        return any(t.has_table_events for t in self._pending if t.end.sort_key() <= position.sort_key())
+    def events_until(self, position: BinlogPosition) -> frozenset[str]:
+        """Kinds of statements, such as TRUNCATE, that a batch that `plan` returned has rows for."""
+        return frozenset().union(*(t.events for t in self._pending if t.end.sort_key() <= position.sort_key()))
 
     def time_at(self, position: BinlogPosition) -> int | None:
         """When the last transaction of a batch from `plan` began, seconds since 1970; None if it has no rows."""

@@ -17,7 +17,7 @@ from backlog_spark.errors import BacklogError
 
 from ..options import MySqlOptions
 from ..positions import FIRST_EVENT, BinlogPosition, file_number
-from ..schema.ddl.statements import DROP
+from ..schema.ddl.statements import DROP, TRUNCATE
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
 from ..server.connection import connect, log_files, query
@@ -224,7 +224,9 @@ def _taken(
                     max_row_bytes=options.max_row_bytes,
                     most_inflated=options.most_inflated,
                     counts=counts,
-                    folds_case=None if options.table_events == "fail" else partial(_folds_case, options),
+                    removals=frozenset(k for k in (TRUNCATE, DROP) if options.event_policy(k) != "fail"),
+                    reads_swaps_again=options.reads_swaps_again,
+                    folds_case=partial(_folds_case, options),
                 )
             )
             return

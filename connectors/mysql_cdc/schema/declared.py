@@ -54,11 +54,24 @@ class DeclaredTables:
         self._tables[schema.database, schema.table] = schema
 
     def of(self, known: TableSchema) -> TableSchema:
-        """The declared definition of an offset's table. One that was dropped keeps its last known definition."""
+        """The declared definition of an offset's table.
+
+        One that was dropped keeps its last known definition or, if it had other columns than the stream, has those.
+        """
         name = known.database, known.table
         found = self._until_drop.get(name) or self._tables.get(name)
+        if found is not None:
+            return found
         # Of a dropped table a column's type may be unknown. The stream does not have such a column.
-        return found or replace(known, columns=tuple(c for c in known.columns if c.data_type))
+        found = replace(known, columns=tuple(c for c in known.columns if c.data_type))
+        output = output_of(self._options.format, self._options.metadata)
+        try:
+            output.check((self._first, found))
+        except SettingError:
+            has = {column.name for column in self._first.columns}
+            if has >= {*known.key, *known.chunk_key}:
+                return replace(known, columns=self._first.columns, hidden=self._first.hidden)
+        return found
 
     def is_dropped(self, known: TableSchema) -> bool:
         """Whether the log ahead has a DROP of the table, and the server has another one of its name: `find_dropped`."""
@@ -73,13 +86,12 @@ class DeclaredTables:
         if self._options.format == "row" or not (start.complete or start.ranges):
             return
         begin = origin(start) if start.complete else resume_after(start.ranges[0].low)
-        for known in start.tables:
-            if self.of(known).fingerprint() == known.fingerprint():
-                continue
+        others = [known for known in start.tables if self.of(known).fingerprint() != known.fingerprint()]
+        if others:
             end = end_position(connection, self._options)
-            changes = read_changes(self._options, (known,), begin, end, timeline=Statements())
-            if any(isinstance(change, TableEmptied) and change.kind == DROP for change in changes):
-                self._until_drop[known.database, known.table] = known
+            for change in read_changes(self._options, others, begin, end, timeline=Statements()):
+                if isinstance(change, TableEmptied) and change.kind == DROP:
+                    self._until_drop[change.schema.database, change.schema.table] = change.schema
 
     def asks_for(self, database: str, table: str) -> bool:
         """Whether the options ask for a table, if there is one of this name."""

@@ -15,6 +15,7 @@ from backlog_spark.connectors.mysql_cdc.binlog import planner
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables as joining
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.source import check_start
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 
@@ -98,7 +99,7 @@ def test_a_truncate_is_a_row_between_those_before_and_after_it(mysql: MySQLServe
     assert rows[2][:3] == (None, None, None)
     assert [row[-1] for row in rows] == sorted(row[-1] for row in rows)
     assert abs(rows[2][4].timestamp() - time.time()) < 3600
-    assert end["hasTableEvents"] is True
+    assert (end["hasTableEvents"], end["tableEvents"]) == (True, ["truncate"])
     assert [tuple(row) for p in reader(given).partitions(offset, end) for row in read(reader(given), p)] == rows
     mysql.execute("INSERT INTO events.t VALUES (4, 0, 'new')")
     later, rows = take(stream, end)
@@ -122,6 +123,28 @@ def test_it_is_passed_by_or_stops_the_query_which_then_goes_on(mysql: MySQLServe
         end, rows = take(reader(options(mysql, table, tableEvents=policy)), offset)
         assert [row[0] for row in rows] == keys
         assert end.get("hasTableEvents", False) is (policy == "emit")
+
+
+def test_truncates_may_be_skipped_and_drops_not(mysql: MySQLServer) -> None:
+    """A batch that is read again has the same rows, whatever the options say by then."""
+    every = options(mysql, f"{made(mysql, 'a')},{made(mysql, 'b')}")
+    given = {**every, "skipped.operations": "u,t"}
+    offset, _ = take(stream := reader(given), reader(given).initialOffset())
+    mysql.execute("UPDATE events.a SET n = -1 WHERE id = 3")
+    mysql.execute("TRUNCATE events.a")
+    mysql.execute("INSERT INTO events.a VALUES (100, 0, 'a')")
+    mysql.execute("DROP TABLE events.b")
+    end, rows = take(stream, offset)
+    assert [(row[3], row[-1]) for row in rows] == [("insert", "a"), ("drop", "b")]
+    assert (end["hasTableEvents"], end["tableEvents"]) == (True, ["drop"])
+    again = reader({**every, "skipped.operations": "u"})
+    assert [row for p in again.partitions(offset, end) for row in read(again, p)] == rows
+    told, rows = take(again, offset)
+    assert [row[3] for row in rows] == ["truncate", "insert", "drop"]
+    stops = reader({**given, "tableEvents": "fail"})
+    _, rows = take(stops, offset)
+    assert [row[3] for row in rows] == ["insert"], "a TRUNCATE passes, a DROP stops"
+    assert told["tableEvents"] == ["drop", "truncate"]
 
 
 def test_events_as_debezium_has_them(mysql: MySQLServer) -> None:
@@ -211,6 +234,57 @@ def test_what_happened_while_the_query_was_stopped(mysql: MySQLServer, policy: s
     kept = {k: v for k, v in target.tables["a"].items() if k in table_rows(mysql, "events.a")}
     assert kept == table_rows(mysql, "events.a")
     assert (1000 in target.tables["a"]) is (policy == "skip"), "the target's rows stay with skip"
+
+
+ALTERED_AND_GONE = [
+    # the statements, a row after them, and its columns in the stream after the key
+    (["ALTER TABLE events.a ADD INDEX (n)"], (1000, 1, "x"), (1, "x")),
+    (["ALTER TABLE events.a DROP n"], (1000, "x"), (None, "x")),
+    (["ALTER TABLE events.a ADD c INT FIRST"], (7, 1000, 1, "x"), (1, "x")),
+    (["ALTER TABLE events.a DROP n", "ALTER TABLE events.a ADD INDEX (v)"], (1000, "x"), (None, "x")),
+]
+
+
+@pytest.mark.parametrize(("alters", "row", "read_as"), ALTERED_AND_GONE)
+@pytest.mark.parametrize("gone", ["DROP TABLE events.a", "RENAME TABLE events.a TO events.away"])
+def test_it_was_altered_and_then_dropped_before_either_was_read(
+    mysql: MySQLServer, alters: list[str], row: Row, read_as: Row, gone: str
+) -> None:
+    given, target = options(mysql, f"{made(mysql, 'a')},{made(mysql, 'b')}"), Target()
+    offset = follow(given, None, target)
+    for statement in alters:
+        mysql.execute(statement)
+    mysql.execute(f"INSERT INTO events.a VALUES {row}")
+    mysql.execute(gone)
+    stream = reader(given)
+    found: list[Row] = []
+    while (end := take(stream, offset))[0] != offset:
+        offset, found = end[0], found + end[1]
+    assert [row[:4] for row in found] == [(1000, *read_as, "insert"), (None, None, None, "drop")]
+    assert offset["gone"] == [["events", "a"]]
+
+
+@pytest.mark.parametrize("alter", ["MODIFY n BIGINT", "RENAME COLUMN n TO m", "DROP n, ADD n BIGINT"])
+def test_altered_to_what_nothing_tells_and_then_dropped(mysql: MySQLServer, alter: str) -> None:
+    given = options(mysql, f"{made(mysql, 'a')},{made(mysql, 'b')}")
+    offset = follow(given, None, Target())
+    mysql.execute(f"ALTER TABLE events.a {alter}")
+    mysql.execute("INSERT INTO events.a (id) VALUES (1000)")
+    mysql.execute("DROP TABLE events.a")
+    with pytest.raises(SchemaChanged, match=r"events\.a was altered by .* and then dropped.*without the table"):
+        follow(given, offset, Target())
+    target = Target()
+    mysql.execute("UPDATE events.b SET n = -5")
+    fewer = {
+        **given,
+        "table": "events.b",
+        "metadataColumns": "_change_type,_commit_timestamp,_commit_seq,_database,_table",
+    }
+    stream = reader(fewer)
+    for _ in range(3):
+        offset, rows = take(stream, offset)
+        target.take(rows)
+    assert target.tables["b"] == table_rows(mysql, "events.b")
 
 
 def test_a_dropped_table_does_not_hold_up_the_others(mysql: MySQLServer) -> None:
@@ -433,9 +507,14 @@ def test_none_of_the_checkpoints_tables_is_asked_for(mysql: MySQLServer) -> None
 
 
 def test_a_new_stream_needs_all_of_its_tables(mysql: MySQLServer) -> None:
-    stream = reader(options(mysql, f"{made(mysql, 'a')},events.missing"))
+    given = options(mysql, f"{made(mysql, 'a')},events.missing")
     with pytest.raises(SettingError, match=r"events\.missing.*no such table"):
-        stream.initialOffset()
+        reader(given).initialOffset()
+    with pytest.raises(SettingError, match=r"events\.missing.*no such table"):
+        check_start(given)
+    for more in ({"format": "debezium"}, {"startup.mode": "latest"}):
+        with pytest.raises(SettingError, match=r"events\.missing.*no such table"):
+            reader({**given, **more}).initialOffset()
 
 
 def test_a_bounded_snapshot_ends_though_a_table_was_truncated_or_dropped_meanwhile(mysql: MySQLServer) -> None:

@@ -31,7 +31,7 @@ from ..columns import EXCLUDED, Column
 from ..hidden import visible
 from ..table import SchemaChanged, TableSchema
 from .alters import Step, column_steps
-from .history import Bridge, Layout, Taken, bridge, layouts
+from .history import Bridge, Layout, Taken, bridge, layouts, layouts_until_drop
 from .renames import GONE, is_shadow, only_renames
 from .statements import DROP
 from .timeline import Copy, Statements, TableAltered, TableName, Timeline
@@ -150,11 +150,12 @@ class Followed(Timeline):
         self._now: dict[TableName, TableSchema] = {}
         # By table and end of each known statement: the layouts before and after it.
         self._ahead: dict[tuple[TableName, tuple[int, int]], tuple[Layout, Layout]] = {}
-        for schema in declared:
+        others = [s for s in declared if self._known[_name(s)].fingerprint() != s.fingerprint()]
+        looks = _looks(options, others, start)
+        for schema, look in zip(others, looks, strict=True):
             then = self._known[_name(schema)]
-            if then.fingerprint() != schema.fingerprint():
-                layout = self._layouts[_name(schema)] = self._derive(schema, then.columns, [], start)
-                self._check_key(schema, then, layout, schema)
+            layout = self._layouts[_name(schema)] = self._derive(schema, then.columns, [], look)
+            self._check_key(schema, then, layout, schema)
 
     def layout(self, schema: TableSchema) -> Layout | None:
         return self._layouts.get(_name(schema))
@@ -171,7 +172,8 @@ class Followed(Timeline):
         at = name, found.end.sort_key()
         if at not in self._ahead:
             current = self._layouts.get(name)
-            self._derive(schema, current.columns if current else self._known[name].columns, [found], found.end)
+            (look,) = _looks(self._options, (schema,), found.end)
+            self._derive(schema, current.columns if current else self._known[name].columns, [found], look)
         before, after = self._ahead[at]
         try:
             self._accept(schema, before, after, self._now[name])
@@ -199,20 +201,20 @@ class Followed(Timeline):
         return replace(schema, columns=layout.columns, key=key, chunk_key=chunk_key)
 
     def _check_taken(self, found: TableAltered) -> None:
-        """Warn of another table with the name, or refuse it, unless a tool made it as a copy of the old one."""
+        """Refuse another table with the name, or warn of it, unless a tool made it as a copy of the old one."""
         assert found.origin is not None, "else the table keeps its name"
         if is_shadow(found.origin[1], found.schema.table):
             return
         origin = ".".join(found.origin)
-        if self._options.swaps_by_tools_only:
+        if self._options.table_swap != "follow":
             raise SchemaChanged(
                 f"The table {found.schema.name} is another table, {origin} before, since {found.statement[:200]!r}.",
-                "If it has the same rows, set tableSwap=follow to go on with the same checkpoint. Else start with a "
-                "new checkpoint and a new target.",
+                "To read its rows and go on with the same checkpoint, set tableSwap=snapshot and tableEvents=emit. If "
+                "it has the old table's rows, set tableSwap=follow.",
             )
         _log.warning(
             "%s is the table %s since %r. The stream goes on with it. If it had other rows than the old table, the "
-            "target has them wrong from here on: start with a new checkpoint and a new target.",
+            "target has them wrong from here on: tableSwap=snapshot would read them.",
             found.schema.name,
             origin,
             found.statement[:200],
@@ -232,21 +234,20 @@ class Followed(Timeline):
         schema: TableSchema,
         before: Sequence[Column],
         first: Sequence[TableAltered],
-        start: BinlogPosition | str,
+        look: _Look,
     ) -> Layout:
         """Derive the layouts from here to the log's end; returns the layout before the first statement."""
         name = _name(schema)
         refused = ""
         for _ in range(_ATTEMPTS):
             with connect(self._options) as connection:
-                if (until_drop := self._until_drop(connection, schema, before, first, start)) is not None:
-                    return until_drop
+                look.read(end_position(connection, self._options))
+                if name in look.dropped:
+                    return self._until_drop(schema, before, first, look.of[name])
                 now = self._present(connection, schema)
-                end = end_position(connection, self._options)
-                later = Statements()
-                for _ in read_changes(self._options, (schema,), start, end, timeline=later):
-                    pass
-                if self._present(connection, schema) != now:
+                look.read(end_position(connection, self._options))
+                later = look.of[name]
+                if name in look.dropped or self._present(connection, schema) != now:
                     continue
             found = [*first, *later.found]
             try:
@@ -267,33 +268,30 @@ class Followed(Timeline):
         raise start_again(schema, f"and again each of {_ATTEMPTS} times while its columns were read")
 
     def _until_drop(
-        self,
-        connection: Connection[Any],
-        schema: TableSchema,
-        before: Sequence[Column],
-        first: Sequence[TableAltered],
-        start: BinlogPosition | str,
-    ) -> Layout | None:
-        """The layout up to a DROP TABLE that the log has; None if it has none.
+        self, schema: TableSchema, before: Sequence[Column], first: Sequence[TableAltered], later: Statements
+    ) -> Layout:
+        """Derive the layouts up to a DROP TABLE; returns the layout before the first statement.
 
         Raises
         ------
         SchemaChanged
-            The table was altered before: the server does not tell the columns of a table that is gone.
+            The table was altered before, and got a name or definition that the stream needs: nothing tells it.
         """
-        later = Statements()
-        end = end_position(connection, self._options)
-        changes = read_changes(self._options, (schema,), start, end, timeline=later)
-        if not any(isinstance(change, TableEmptied) and change.kind == DROP for change in changes):
-            return None
-        for altered in (*first, *later.found):
+        found, name = [*first, *later.found], _name(schema)
+        then = self._now[name] = self._then(schema)
+        if not found:
+            return Layout(tuple(before), tuple(column.name for column in before))
+        try:
+            derived = layouts_until_drop(before, [_alter(f) for f in found], schema.columns, then.key)
+        except SchemaChanged:
             raise SchemaChanged(
-                f"The table {schema.name} was altered by {altered.statement[:200]!r} and then dropped: nothing tells "
-                "its columns in between.",
+                f"The table {schema.name} was altered by {found[0].statement[:200]!r} and then dropped or renamed: "
+                "nothing tells its columns in between.",
                 "Start the query again without the table. It may be named again later, with scanNewlyAddedTables=true.",
-            )
-        self._now[_name(schema)] = self._then(schema)
-        return Layout(tuple(before), tuple(column.name for column in before))
+            ) from None
+        for f, stage, following in zip(found, derived, derived[1:], strict=False):
+            self._ahead[name, f.end.sort_key()] = stage, following
+        return derived[0]
 
     def _await_statement(self, schema: TableSchema) -> None:
         """Wait until a running ALTER TABLE has ended: a SELECT waits for its lock."""
@@ -306,6 +304,53 @@ class Followed(Timeline):
             return load_schema(connection, self._options, schema.database, schema.table)
         except BacklogError as error:
             raise SchemaChanged(f"The table {schema.name} was altered: {error.problem}", error.hint) from None
+
+
+class _Look(Timeline):
+    """A look at the log ahead, without rows, which goes on where it ended.
+
+    Attributes
+    ----------
+    of : dict
+        The statements that alter each table, up to its DROP.
+    dropped : set of (str, str)
+        Tables that are dropped.
+    """
+
+    decodes = False
+
+    def __init__(self, options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str) -> None:
+        self.of = {_name(t): Statements() for t in tables}
+        self.dropped: set[TableName] = set()
+        self._options, self._tables, self._reached = options, tables, start
+
+    def read(self, end: BinlogPosition) -> None:
+        """Read on, up to ``end``."""
+        kept = [t for t in self._tables if _name(t) not in self.dropped]
+        for change in read_changes(self._options, kept, self._reached, end, timeline=self):
+            if isinstance(change, TableEmptied) and change.kind == DROP:
+                self.dropped.add(_name(change.schema))
+        self._reached = end
+
+    def described(self, schema: TableSchema, names: tuple[str, ...]) -> None:
+        self.of[_name(schema)].described(schema, names)
+
+    def altered(self, found: TableAltered) -> None:
+        self.of[_name(found.schema)].altered(found)
+
+    def other(self, text: str, default: str) -> None:
+        for statements in self.of.values():
+            statements.other(text, default)
+
+
+def _looks(options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str) -> Sequence[_Look]:
+    """A look for each table. All are the same one, which reads the log once, if nothing stops it."""
+    if len(tables) > 1:
+        look = _Look(options, tables, start)
+        with connect(options) as connection, contextlib.suppress(SchemaChanged):
+            look.read(end_position(connection, options))
+            return [look] * len(tables)
+    return [_Look(options, (schema,), start) for schema in tables]
 
 
 def _declared_layout(schema: TableSchema) -> Layout:
@@ -339,6 +384,19 @@ def stages(
         if not later.copies:
             raise
         return layouts(known, steps({}), now, key)  # perhaps one was no copy
+
+
+def _alter(found: TableAltered) -> str:
+    """The statement of an ALTER TABLE.
+
+    Raises
+    ------
+    SchemaChanged
+        Another table took the name.
+    """
+    if found.origin is not None:
+        raise SchemaChanged("Another table took the name.")
+    return found.statement
 
 
 def _steps_of(taken: TableAltered, copy: Copy | None) -> tuple[tuple[Step, ...], ...] | None:

@@ -15,7 +15,7 @@ from ..table import SchemaChanged, TableSchema
 from ..widening import Convert, as_is, conversion, same_definition
 from .alters import Add, Change, ConvertAll, Rename, Step, after, before, column_steps
 
-__all__ = ["Bridge", "Layout", "Taken", "bridge", "layouts"]
+__all__ = ["Bridge", "Layout", "Taken", "bridge", "layouts", "layouts_until_drop"]
 
 _HINT = "Start the query again with a new checkpoint."
 # CONVERT TO CHARACTER SET binary turns text into these types.
@@ -147,19 +147,10 @@ def layouts(
     stages = [[(life, column.name) for life, column in zip(lives, known, strict=True)]]
     for number, statement in enumerate(statements, 1):
         last = stages[-1]
-        if isinstance(statement, Taken):
+        if not isinstance(statement, Taken):
+            stages.append(_altered(last, statement, number))
+        else:
             stages.append(last if statement.is_gone else _taken(last, statement, number, statements[number:], now))
-            continue
-        steps = column_steps(statement)
-        stage = []
-        for each in after([name for _, name in last], steps):
-            life = _Life() if each.source is None else last[each.source][0]
-            if each.redefined:
-                life.redefined.append(number)
-            if ConvertAll() in steps:
-                life.converted.append(number)
-            stage.append((life, each.name))
-        stages.append(stage)
     if [name.lower() for _, name in stages[-1]] != [column.name.lower() for column in now]:
         raise _elsewhere(", ".join(name for _, name in stages[-1]), ", ".join(column.name for column in now))
     for (life, _), column in zip(stages[-1], now, strict=True):
@@ -177,6 +168,60 @@ def layouts(
         )
         for number, stage in enumerate(stages)
     ]
+
+
+def layouts_until_drop(
+    known: Sequence[Column], statements: Sequence[str], declared: Sequence[Column], key: Sequence[str]
+) -> list[Layout]:
+    """As `layouts`, for a table that was dropped after the last statement: nothing tells what columns it had then.
+
+    Columns that are not in ``declared`` count as dropped.
+
+    Parameters
+    ----------
+    declared : sequence of Column
+        The columns of the stream.
+    key : sequence of str
+        Columns of ``known`` that are in the primary key.
+
+    Raises
+    ------
+    SchemaChanged
+        A column of the stream got another name, or another definition, which is not known; or one of the key was
+        dropped.
+    """
+    wanted = {column.name.lower() for column in declared}
+    lives = [_Life(before=column if column.data_type else None) for column in known]
+    own = {id(life): column.name for life, column in zip(lives, known, strict=True)}
+    stages = [[(life, column.name) for life, column in zip(lives, known, strict=True)]]
+    for number, statement in enumerate(statements, 1):
+        stages.append(_altered(stages[-1], statement, number))
+    found = []
+    for number, stage in enumerate(stages):
+        columns = tuple(life.at(number, name) for life, name in stage)
+        now = tuple(name if name.lower() in wanted else None for _, name in stage)
+        for (life, name), column in zip(stage, columns, strict=True):
+            before = own.get(id(life), name)
+            if wanted & {name.lower(), before.lower()} and not (column.data_type and before.lower() == name.lower()):
+                raise SchemaChanged(f"What the column {name!r} holds is not known.")
+        if not set(key) <= set(now):
+            raise SchemaChanged("A column of the primary key was dropped.")
+        found.append(Layout(columns, now))
+    return found
+
+
+def _altered(last: Sequence[tuple[_Life, str]], statement: str, number: int) -> list[tuple[_Life, str]]:
+    """The columns after an ALTER TABLE, the statement ``number``."""
+    steps = column_steps(statement)
+    stage = []
+    for each in after([name for _, name in last], steps):
+        life = _Life() if each.source is None else last[each.source][0]
+        if each.redefined:
+            life.redefined.append(number)
+        if ConvertAll() in steps:
+            life.converted.append(number)
+        stage.append((life, each.name))
+    return stage
 
 
 def _taken(

@@ -1,7 +1,8 @@
 """Finds out which table has a name after RENAME TABLE or ALTER TABLE … RENAME (pure).
 
 Online schema changes end with such a statement: gh-ost renames ``t`` to ``_t_del`` and ``_t_gho`` to ``t``,
-pt-online-schema-change ``t`` to ``_t_old`` and ``_t_new`` to ``t``. A stream follows the name.
+pt-online-schema-change ``t`` to ``_t_old`` and ``_t_new`` to ``t``. The new table has the old one's rows then, and a
+stream follows the name. A table that anybody else gives the name may have other rows.
 
 Sources: MySQL Reference Manual and MariaDB Knowledge Base, "RENAME TABLE", "ALTER TABLE"; gh-ost's "cut-over";
 pt-online-schema-change's manual.
@@ -10,13 +11,23 @@ pt-online-schema-change's manual.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from backlog_spark.common.lazy_patterns import lazy_pattern
 
 from .statements import TABLE, able_readings, parts, split_clauses, target_of
 
-__all__ = ["GONE", "Name", "altered_table", "is_shadow", "made", "made_by_tool", "moves", "only_renames"]
+__all__ = [
+    "GONE",
+    "Name",
+    "altered_table",
+    "is_shadow",
+    "made",
+    "made_by_tool",
+    "moves",
+    "only_renames",
+    "origin_of",
+]
 
 Name = tuple[str, str]
 GONE: Name = ("", "")
@@ -37,31 +48,33 @@ _CREATE = lazy_pattern(
 _TOOLS = lazy_pattern(r"_+(?P<table>.+?)_(?:(?P<shadow>gho|new)|ghc|(?:\d{14}_)?del|old)", re.I | re.S)
 
 
-def moves(text: str, default: str) -> dict[Name, Name] | None:
+def moves(text: str, default: str, *, folds: bool = True) -> dict[Name, Name] | None:
     """For each name that another table or none has after a statement: the table's name before, or `GONE`.
 
-    All names are in lower case. None if servers may read the statement in different ways, or it is not understood.
+    All names are in lower case or, without ``folds``, as written. None if servers may read the statement in different
+    ways, or it is not understood.
     """
-    pairs = {_pairs(plain, default) for plain in able_readings(text)}
+    pairs = {_pairs(plain, default, _folded if folds else parts) for plain in able_readings(text)}
     if len(pairs) != 1 or None in pairs:
         return None
     before: dict[Name, Name] = {}
     for old, new in pairs.pop() or ():
-        before[new] = before.get(old, old)
-        before[old] = GONE
+        if old != new:
+            before[new] = before.get(old, old)
+            before[old] = GONE
     return {name: origin for name, origin in before.items() if name != origin}
 
 
-def _pairs(plain: str, default: str) -> tuple[tuple[Name, Name], ...] | None:
+def _pairs(plain: str, default: str, named: Callable[[str, str], Name]) -> tuple[tuple[Name, Name], ...] | None:
     """Old and new names, in the order in which the server renames."""
     if head := _ALTER.match(plain):
-        return tuple((_folded(head.group(1), default), _folded(new, default)) for new in target_of(plain[head.end() :]))
+        return tuple((named(head.group(1), default), named(new, default)) for new in target_of(plain[head.end() :]))
     head = _RENAME.match(plain)
     if head is None:
         return None
     at, found = head.end(), []
     while pair := _PAIR.match(plain, at):
-        found.append((_folded(pair.group(1), default), _folded(pair.group(2), default)))
+        found.append((named(pair.group(1), default), named(pair.group(2), default)))
         at = pair.end()
     return tuple(found) if found and at == len(plain) else None
 
@@ -69,6 +82,35 @@ def _pairs(plain: str, default: str) -> tuple[tuple[Name, Name], ...] | None:
 def _folded(name: str, default: str) -> Name:
     database, table = parts(name, default)
     return database.lower(), table.lower()
+
+
+def origin_of(name: Name, text: str, default: str, folds_case: Callable[[], bool]) -> tuple[Name | None, bool]:
+    """Which table has a name after a statement that `moves` understands, and whether a known tool renamed.
+
+    Parameters
+    ----------
+    name : (str, str)
+        As the server spells it.
+    folds_case : callable
+        Whether the server takes names that differ in case for equal. Called only if that matters.
+
+    Returns
+    -------
+    (str, str) or None
+        The table's name before, in lower case; `GONE` if no table has the name; None if the same table has it.
+    bool
+        Whether the statement belongs to a change by gh-ost or pt-online-schema-change.
+    """
+    folded, spelt = moves(text, default) or {}, moves(text, default, folds=False) or {}
+    low = (name[0].lower(), name[1].lower())
+    origin, exact = folded.get(low), spelt.get(name)
+    exact = exact and (exact[0].lower(), exact[1].lower())
+    if origin != exact and not folds_case():
+        origin = exact
+    if origin is None or origin == GONE:
+        now = [new for new, old in folded.items() if old == low]
+        return origin, any(made_by_tool(new, (low,)) for new in now)
+    return origin, is_shadow(origin[1], low[1])
 
 
 def made(text: str, default: str) -> tuple[Name, Name | None] | None:

@@ -14,7 +14,7 @@ from backlog_spark.common.lazy_patterns import lazy_pattern
 
 from .statements import NAME, TABLE, able_readings, parts, without_values
 
-__all__ = ["KNOWN_TOOLS", "has_rules_of", "is_system", "named_for_people", "written_table"]
+__all__ = ["KNOWN_TOOLS", "fills_by_functions", "has_rules_of", "is_system", "named_for_people", "written_table"]
 
 KNOWN_TOOLS = r"percona\.(?:checksums|heartbeat)"
 """The tables that pt-table-checksum and pt-heartbeat write by default, in statement format."""
@@ -84,13 +84,36 @@ def _written(plain: str, default: str) -> tuple[str, str] | None:
     rest = plain[write.end() :].lstrip().removeprefix("(")  # a bracket here opens the list of columns
     if is_system(database) and _WITH_TABLES.search(rest):
         return None
-    known = not _WRITES_MORE.search(rest) and all(_is_own(*called) for called in _CALLED.findall(rest))
-    return (database, table) if known else None
+    return (database, table) if _runs_own_functions(rest) else None
+
+
+def _runs_own_functions(plain: str) -> bool:
+    """Whether a part of a statement runs only functions of the server that write nothing."""
+    return not _WRITES_MORE.search(plain) and all(_is_own(*called) for called in _CALLED.findall(plain))
 
 
 def _is_own(dot: str, name: str, blank: str) -> bool:
     word = name.upper()
     return not dot and word in _OWN_WORDS and not (blank and word in _NO_BLANK)
+
+
+_CREATE_TABLE = lazy_pattern(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?TABLE\b", re.I)
+_QUERY_WORD = lazy_pattern(r"`(?:[^`]|``)*`|\b(SELECT|VALUES(?!\s*(?:LESS|IN)\b))\b", re.I)
+
+
+def fills_by_functions(text: str) -> bool:
+    """Whether a CREATE TABLE fills the table with a query that may run a user's function, which may change any table.
+
+    The server logs the query only in statement format. A definition without a query runs no such function.
+    """
+    return any(not _runs_own_functions(_query_of(plain)) for plain in able_readings(text))
+
+
+def _query_of(plain: str) -> str:
+    """The query in a CREATE TABLE; "" if there is none."""
+    head = _CREATE_TABLE.match(plain)
+    words = _QUERY_WORD.finditer(plain, head.end()) if head is not None else ()
+    return next((plain[word.end() :] for word in words if word.group(1)), "")
 
 
 _RULE = lazy_pattern(

@@ -110,13 +110,13 @@ def test_a_table_leaves_the_offset() -> None:
 
 def test_offsets_keep_what_is_gone_and_older_ones_are_read() -> None:
     closed = replace(read_at(3)[0], form=NO_TABLE)
-    offset = Offset("s", TABLES, ranges=(closed,), gone=(("shop", "x"),), has_table_events=True)
+    offset = Offset("s", TABLES, ranges=(closed,), gone=(("shop", "x"),), table_events=frozenset({"drop"}))
     data = json.loads(json.dumps(offset.to_json()))
     assert data["hasTableEvents"] is True
     assert Offset.from_json(data) == offset
-    for name in ("gone", "hasTableEvents"):
+    for name in ("gone", "hasTableEvents", "tableEvents"):
         del data[name]
-    assert Offset.from_json(data) == replace(offset, gone=(), has_table_events=False)
+    assert Offset.from_json(data) == replace(offset, gone=(), table_events=frozenset())
     assert "gone" not in Offset("s").to_json()
 
 
@@ -134,3 +134,23 @@ def test_the_option() -> None:
         parsed(table="a.b,a.c", metadataColumns="_change_type,_table", tableEvents="emit")
     with pytest.raises(SettingError, match="is none of emit, skip, fail"):
         parsed(tableEvents="drop")
+
+
+@pytest.mark.parametrize(
+    ("given", "truncate", "drop"),
+    [
+        ({}, "emit", "emit"),
+        ({"skipped.operations": "t"}, "skip", "emit"),
+        ({"skipped.operations": "c, T", "tableEvents": "fail"}, "skip", "fail"),
+        ({"skipped.operations": "c,u,d"}, "emit", "emit"),
+        ({"skipped.operations": "none", "tableEvents": "skip"}, "skip", "skip"),
+    ],
+)
+def test_truncates_may_be_skipped_as_operations(given: dict[str, str], truncate: str, drop: str) -> None:
+    options = parsed(**given)
+    assert (options.event_policy("truncate"), options.event_policy("drop")) == (truncate, drop)
+
+
+def test_what_is_no_operation() -> None:
+    with pytest.raises(SettingError, match="is no list of c, u, d and t, and not none"):
+        parsed(**{"skipped.operations": "c,x"})

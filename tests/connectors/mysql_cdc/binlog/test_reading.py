@@ -198,6 +198,26 @@ def test_a_change_logged_as_a_statement_stops_the_log(own: MySQLServer, statemen
 
 
 @every_server
+def test_a_table_that_is_made_of_a_query(own: MySQLServer) -> None:
+    """MariaDB lets its functions write other tables. In statement format only the statement is in the log then."""
+    capture = Capture(own, "made")
+    own.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+    capture.run("CREATE FUNCTION writes() RETURNS INT BEGIN UPDATE orders SET n = 9; RETURN 1; END")
+    capture.run("SET SESSION binlog_format = STATEMENT", "CREATE TEMPORARY TABLE a SELECT COUNT(*) FROM orders")
+    if is_mariadb(own):
+        capture.run("CREATE TABLE b SELECT writes() AS n")
+        assert len(capture.changes()) == 3, "with ROW it logs the rows"
+        capture.start = capture.end()
+        capture.run("SET SESSION binlog_format = STATEMENT", "CREATE OR REPLACE TABLE b SELECT writes() AS n")
+        with pytest.raises(BacklogError, match=r"statement-format change, CREATE with.*made\.orders"):
+            capture.changes()
+    else:
+        with pytest.raises(pymysql.err.OperationalError, match="while 'b' is being created"):
+            capture.run("CREATE TEMPORARY TABLE b SELECT writes() AS n")
+        assert capture.changes() == []
+
+
+@every_server
 def test_a_heartbeat_that_is_logged_as_a_statement_passes(own: MySQLServer) -> None:
     """Amazon RDS writes one so, whatever the session's binlog_format is."""
     capture = Capture(own, "beaten")

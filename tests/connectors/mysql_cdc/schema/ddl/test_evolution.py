@@ -160,7 +160,7 @@ def test_what_cannot_be_followed_stops_after_all_before(
     mysql: MySQLServer, statement: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evolution, "_NAMELESS_S", 0.5)
-    stream, offset = started(mysql)
+    stream, offset = started(mysql, tableSwap="follow")
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
     mysql.execute(statement)
     assert until_stopped(stream, offset, why)[1] == [(3, 3, "three")]

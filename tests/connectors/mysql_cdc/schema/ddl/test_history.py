@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
-from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, bridge, layouts
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, bridge, layouts, layouts_until_drop
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.widening import conversion
 
@@ -44,6 +44,29 @@ A, B, C = "a int(11)", "b varchar(9)", "c int(11)"
 def test_no_statement_is_one_layout() -> None:
     (only,) = layouts(columns(A, B), [], columns(A, B))
     assert told(only) == ["a int(11) > a", "b varchar(9) > b"]
+
+
+def test_a_table_that_was_dropped_has_the_columns_of_before() -> None:
+    found = layouts_until_drop(
+        columns(A, B, C),
+        ["ALTER TABLE t RENAME COLUMN c TO x, ADD d BIGINT FIRST", "ALTER TABLE t DROP x, MODIFY d INT AFTER b"],
+        columns(A, B),
+        ("a",),
+    )
+    assert [told(layout) for layout in found] == [
+        ["a int(11) > a", "b varchar(9) > b", "c int(11) > -"],
+        ["d ? > -", "a int(11) > a", "b varchar(9) > b", "x int(11) > -"],
+        ["a int(11) > a", "b varchar(9) > b", "d ? > -"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["MODIFY b VARCHAR(99)", "ADD d INT", "DROP a", "RENAME COLUMN b TO x", "CONVERT TO CHARACTER SET latin1"],
+)
+def test_a_definition_that_nothing_tells_after_a_drop(statement: str) -> None:
+    with pytest.raises(SchemaChanged):
+        layouts_until_drop(columns(A, B), [f"ALTER TABLE t {statement}"], columns(A, B, "d int(11)"), ("a",))
 
 
 def test_names_positions_and_what_they_became() -> None:

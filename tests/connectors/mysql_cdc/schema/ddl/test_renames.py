@@ -15,6 +15,7 @@ from backlog_spark.connectors.mysql_cdc.schema.ddl.renames import (
     made_by_tool,
     moves,
     only_renames,
+    origin_of,
 )
 from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import changed_tables
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
@@ -49,6 +50,35 @@ def test_the_table_that_has_the_name_afterwards(text: str, origin: tuple[str, st
     assert found.get(T) == origin
     if origin is not None:
         assert T in (changed_tables(text, "shop") or ())
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "by_tool"),
+    [
+        ("rename table `shop`.`t` to `shop`.`_t_del`, `shop`.`_t_gho` to `shop`.`t`", ("shop", "_t_gho"), True),
+        ("ALTER TABLE t RENAME `_t_del`", GONE, True),
+        ("RENAME TABLE t TO t_old, t_new TO t", ("shop", "t_new"), False),
+        ("RENAME TABLE t TO _t_old, other._t_new TO t", ("other", "_t_new"), True),
+        ("RENAME TABLE t TO t_old", GONE, False),
+        ("RENAME TABLE t TO T", GONE, False),
+        ("RENAME TABLE T TO t_old", None, False),
+        ("RENAME TABLE T TO T_OLD, T_NEW TO T", None, False),
+        ("RENAME TABLE x TO y", None, False),
+    ],
+)
+def test_where_the_name_went_and_whether_a_tool_did_it(
+    text: str, origin: tuple[str, str] | None, by_tool: bool
+) -> None:
+    assert origin_of(T, text, "shop", lambda: False) == (origin, by_tool)
+
+
+def test_a_server_that_takes_names_in_upper_case_for_the_same() -> None:
+    for text, origin in (
+        ("RENAME TABLE t TO T", None),
+        ("RENAME TABLE T TO t_old", GONE),
+        ("RENAME TABLE T TO T_OLD, T_NEW TO T", ("shop", "t_new")),
+    ):
+        assert origin_of(T, text, "shop", lambda: True) == (origin, False)
 
 
 def test_a_statement_that_servers_read_in_different_ways() -> None:

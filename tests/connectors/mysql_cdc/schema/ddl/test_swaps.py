@@ -37,6 +37,12 @@ HOW = {
 SHADOW = "evolving._t_gho"
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.snapshot.new_tables.LOOK_MS", 0)
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.binlog.planner.QUIET_MS", -1)
+
+
 def swap(server: MySQLServer, alter: str, how: str = "gh-ost", copied: str = "id, a, b") -> None:
     """Swap the table for an altered copy; then change the old one."""
     shadow, old, statements = HOW[how]
@@ -56,7 +62,7 @@ def swap(server: MySQLServer, alter: str, how: str = "gh-ost", copied: str = "id
 def test_the_stream_goes_on_with_the_table_that_has_the_name(
     mysql: MySQLServer, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream, offset = started(mysql)
+    stream, offset = started(mysql, tableSwap="follow")
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
     with caplog.at_level(logging.WARNING):
         swap(mysql, "MODIFY b VARCHAR(20) FIRST, ADD INDEX (a)", how)
@@ -68,12 +74,40 @@ def test_the_stream_goes_on_with_the_table_that_has_the_name(
     # Other processes that have only the offsets read the same. They are declared with the columns in today's order.
     again: list[tuple[Any, ...]] = []
     while start != offset:
-        end = new(mysql).latestOffset(start, ALL)
-        again += [row[:-3] for p in new(mysql).partitions(start, end) for row in read(new(mysql), p)]
+        other = new(mysql, tableSwap="follow")
+        end = other.latestOffset(start, ALL)
+        again += [row[:-3] for p in other.partitions(start, end) for row in read(other, p)]
         start = end
     assert again == [("three", 3, 3), ("four", 4, 4)]
     mysql.execute(f"DELETE FROM {TABLE} WHERE id = 1")
     assert rows(new(mysql), offset)[1] == [("one", 1, 1)]
+
+
+@pytest.mark.parametrize("how", [how for how in HOW if how.startswith("by hand")])
+@pytest.mark.parametrize("alter", ["", "ADD INDEX (a)"])
+def test_another_table_with_the_name_is_read_from_its_beginning(mysql: MySQLServer, how: str, alter: str) -> None:
+    """It may have other rows than the old one: then its changes alone would leave the target wrong."""
+    stream, offset = started(mysql)
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
+    mysql.execute("CREATE TABLE evolving.t_new (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
+    mysql.execute("INSERT INTO evolving.t_new VALUES (1, 10, 'other'), (4, 4, 'four')")
+    if alter:
+        mysql.execute(f"ALTER TABLE {TABLE} {alter}")
+    with mysql.connect(database="evolving") as connection, connection.cursor() as cursor:
+        for statement in HOW[how][2]:
+            cursor.execute(statement)
+        cursor.execute("INSERT INTO t_old VALUES (5, 5, 'of the old one')")
+        cursor.execute("INSERT INTO t VALUES (6, 6, 'six')")
+        cursor.execute("DELETE FROM t WHERE id = 4")
+    found = []
+    while (end := take(stream, offset))[0] != offset:
+        offset, found = end[0], found + end[1]
+    assert [row[:4] for row in found[:2]] == [(3, 3, "three", "insert"), (None, None, None, "drop")]
+    target = {row[0]: row[:3] for row in found[2:] if row[3] == "insert"}
+    assert target == table_rows(mysql, TABLE) == {1: (1, 10, "other"), 6: (6, 6, "six")}
+    assert all(row[3] == "insert" for row in found[2:]), "what its snapshot includes is not read of the log"
+    mysql.execute(f"UPDATE {TABLE} SET a = 7 WHERE id = 6")
+    assert rows(new(mysql), offset)[1] == [(6, 6, "six"), (6, 7, "six")]
 
 
 def test_a_new_column_stops_after_all_before_and_is_there_in_the_next_start(mysql: MySQLServer) -> None:
@@ -151,7 +185,7 @@ def test_a_form_that_the_stream_cannot_hold_gives_the_error_of_an_alter(
 
 def test_a_table_that_was_renamed_away(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution, "_NAMELESS_S", 0.5)
-    stream, offset = started(mysql)
+    stream, offset = started(mysql, tableSwap="follow")
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
     mysql.execute(f"RENAME TABLE {TABLE} TO evolving.away")
     mysql.execute("INSERT INTO evolving.away VALUES (4, 4, 'four')")
@@ -159,15 +193,22 @@ def test_a_table_that_was_renamed_away(mysql: MySQLServer, monkeypatch: pytest.M
     assert found == [(3, 3, "three")]
     mysql.execute(f"ALTER TABLE evolving.away RENAME TO {TABLE}")
     mysql.execute(f"DELETE FROM {TABLE} WHERE id = 4")
-    assert rows(new(mysql), offset)[1] == [(4, 4, "four")]
+    assert rows(new(mysql, tableSwap="follow"), offset)[1] == [(4, 4, "four")]
 
 
-def test_a_captured_table_that_gets_anothers_name_is_refused(mysql: MySQLServer) -> None:
+def test_two_captured_tables_swap_their_names(mysql: MySQLServer) -> None:
     mysql.execute("CREATE TABLE evolving.u LIKE evolving.t")
+    mysql.execute("INSERT INTO evolving.u VALUES (7, 7, 'seven')")
     stream = reader(options(mysql, f"{TABLE},evolving.u"))
-    offset = take(stream, stream.initialOffset())[0]
+    offset = start = take(stream, stream.initialOffset())[0]
     mysql.execute("RENAME TABLE evolving.t TO evolving.x, evolving.u TO evolving.t, evolving.x TO evolving.u")
-    until_stopped(stream, offset, r"evolving\.t is another captured table.*new target")
+    found: list[tuple[Any, ...]] = []
+    while (end := take(stream, offset))[0] != offset:
+        offset, found = end[0], found + end[1]
+    assert sorted(row[-1] for row in found if row[3] == "drop") == ["t", "u"]
+    assert sorted((row[-1], row[0]) for row in found if row[3] == "insert") == [("t", 7), ("u", 1), ("u", 2)]
+    follows = reader(options(mysql, f"{TABLE},evolving.u", tableSwap="follow"))
+    until_stopped(follows, start, r"evolving\.t is another captured table.*new target")
 
 
 def test_only_swaps_of_the_tools_are_followed_if_so_asked(mysql: MySQLServer) -> None:
@@ -179,8 +220,29 @@ def test_only_swaps_of_the_tools_are_followed_if_so_asked(mysql: MySQLServer) ->
     assert found == [(3, 3, "three")]
     swap(mysql, "ADD INDEX (a, b)", "by hand")
     mysql.execute(f"INSERT INTO {TABLE} VALUES (4, 4, 'four')")
-    until_stopped(stream, offset, r"another table, evolving\.t_new before.*tableSwap=follow")
-    assert rows(new(mysql), offset)[1] == [(4, 4, "four")]
+    for more in ({"tableSwap": "tools"}, {"tableEvents": "fail"}):
+        until_stopped(new(mysql, **more), offset, r"another table, evolving\.t_new before.*tableSwap=follow")
+    assert rows(new(mysql, tableSwap="follow"), offset)[1] == [(4, 4, "four")]
+
+
+def test_a_swap_by_hand_between_a_chunks_watermark_and_its_read(mysql: MySQLServer) -> None:
+    """The chunk has the rows that the log has changes of, and the new table comes later."""
+    stream = new(mysql)
+    start = stream.initialOffset()
+    offset = stream.latestOffset(start, ALL)
+    mysql.execute(f"UPDATE {TABLE} SET a = 10 WHERE id = 1")
+    mysql.execute("CREATE TABLE evolving.t_new (id INT PRIMARY KEY, a INT, b VARCHAR(20))")
+    mysql.execute("INSERT INTO evolving.t_new VALUES (2, 20, 'other'), (3, 3, 'three')")
+    mysql.execute("RENAME TABLE evolving.t TO evolving.t_old, evolving.t_new TO evolving.t")
+    found = [row[:4] for p in stream.partitions(start, offset) for row in read(stream, p)]
+    assert found == [(1, 1, "one", "insert")]
+    found = []
+    while (end := take(stream, offset))[0] != offset:
+        offset, found = end[0], found + [row[:4] for row in end[1]]
+    assert found == [
+        (1, 1, "one", "update_preimage"), (1, 10, "one", "update_postimage"), (None, None, None, "drop"),
+        (2, 20, "other", "insert"), (3, 3, "three", "insert"),
+    ]  # fmt: skip
 
 
 def test_a_swap_between_a_chunks_watermark_and_its_read(mysql: MySQLServer) -> None:
@@ -198,9 +260,7 @@ def test_a_swap_between_a_chunks_watermark_and_its_read(mysql: MySQLServer) -> N
     assert sorted(found, key=str) == [(None, 1, 1, "one"), (None, 2, 2, "two")]
 
 
-def test_the_tools_tables_are_not_captured_by_a_pattern(
-    mysql: MySQLServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tools_tables_are_not_captured_by_a_pattern(mysql: MySQLServer, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("_t_gho", "__t_new", "_t_ghc", "_t_20261126134500_del", "_u_new", "t_new"):
         mysql.execute(f"CREATE TABLE evolving.{name} LIKE evolving.t")
     given = {**options(mysql, ""), "tablePattern": r"evolving\..*"}
@@ -215,7 +275,6 @@ def test_the_tools_tables_are_not_captured_by_a_pattern(
     offset = take(stream, stream.initialOffset())[0]
     swap(mysql, "ADD INDEX (a)")
     mysql.execute("CREATE TABLE evolving._t_gho LIKE evolving.t")
-    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.snapshot.new_tables.LOOK_MS", 0)
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
     while (end := stream.latestOffset(offset, ALL)) != offset:
         offset = end

@@ -6,6 +6,7 @@ import pytest
 
 from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import named_tables
 from backlog_spark.connectors.mysql_cdc.schema.ddl.writes import (
+    fills_by_functions,
     has_rules_of,
     is_system,
     named_for_people,
@@ -167,3 +168,26 @@ def test_an_error_names_tables_and_no_values(text: str, told: list[str]) -> None
     assert named_for_people(text, "shop") == told
     assert "secret" not in str(named_for_people(text, "shop"))
     assert all((name.partition(".")[0], name.partition(".")[2]) in named_tables(text, "shop") for name in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "may_write"),
+    [
+        ("CREATE TABLE a SELECT writes()", True),
+        ("CREATE TABLE a (n INT) AS (SELECT shop.writes() AS n)", True),
+        ("CREATE OR REPLACE TABLE a (KEY k (n)) IGNORE SELECT n FROM b WHERE writes(n) = 1", True),
+        ("CREATE TEMPORARY TABLE IF NOT EXISTS `a` /* x */ SELECT/**/writes()", True),
+        ("CREATE TABLE a VALUES ROW(writes(), 2)", True),
+        ("CREATE TABLE a AS WITH c AS (SELECT writes()) SELECT * FROM c", True),
+        ("CREATE TABLE a SELECT NEXT VALUE FOR s", True),
+        ("CREATE TABLE a SELECT COUNT(*), MAX(n), 'writes()' FROM b JOIN c USING (id) GROUP BY (n)", False),
+        ("CREATE TABLE a (`select` INT, v VARCHAR(20), KEY k (v), CHECK (LENGTH(v) > own(2)))", False),
+        ("CREATE TABLE a (id INT) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9), PARTITION q "
+         "VALUES LESS THAN (MAXVALUE))", False),
+        ("CREATE TABLE a LIKE b", False),
+        ("CREATE VIEW a AS SELECT writes()", False),
+        ("CREATE FUNCTION f() RETURNS INT RETURN (SELECT writes())", False),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_made_of_a_query_which_may_write(text: str, may_write: bool) -> None:
+    assert fills_by_functions(text) is may_write
