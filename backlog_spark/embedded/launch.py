@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import IO, TypeAlias
 
 __all__ = ["launch"]
@@ -31,7 +32,9 @@ _Process: TypeAlias = "subprocess.Popen[bytes]"
 _Fork: TypeAlias = Callable[[], _Process]
 
 
-def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> _Process:
+def launch(
+    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], *, cwd: Path | None = None
+) -> _Process:
     """Run a command without input. It gets SIGKILL when this process ends.
 
     Parameters
@@ -43,6 +46,8 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes
         The whole environment of the program.
     log : binary file
         Open for writing; gets the program's output. It may be closed after this returns.
+    cwd : Path, optional
+        Its working directory. Default: that of this process.
 
     Returns
     -------
@@ -59,6 +64,7 @@ def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes
             stdout=log,
             stderr=subprocess.STDOUT,
             env=dict(environment),
+            cwd=cwd,
             start_new_session=True,
         )
 

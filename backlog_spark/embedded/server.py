@@ -112,6 +112,10 @@ class EmbeddedServer(ABC):
         """Environment of the server process. Default: this process's environment."""
         return dict(os.environ)
 
+    def working_directory(self) -> Path | None:
+        """Working directory of the server process. Default: that of this process."""
+        return None
+
     @property
     def home(self) -> Path:
         """A temporary directory of this server, for sockets and other files. `close` removes it."""
@@ -174,7 +178,7 @@ class EmbeddedServer(ABC):
 
     def _launch(self) -> None:
         with self.log_path.open("ab") as log:
-            self._process = launch(self.command(), self.environment(), log)
+            self._process = launch(self.command(), self.environment(), log, cwd=self.working_directory())
 
     def _wait_until_ready(self) -> bool:
         """True once the server answers, False if it has ended."""
