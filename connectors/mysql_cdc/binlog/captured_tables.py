@@ -26,7 +26,7 @@ from .emptied import removed_tables
 
 __all__ = ["NO_CHANGES", "CapturedTables", "TableChanges"]
 
-_EMPTIED = "Set tableEvents=emit or tableEvents=skip to go on with the same checkpoint, or start with a new checkpoint."
+_EMPTIED = "Set tableEvents=emit or tableEvents=skip to continue with this checkpoint, or start with a new checkpoint."
 _START_ANEW = "Start the query again with a new checkpoint and a new target."
 _MOST_NAMED = 10  # tables of a statement, in an error
 

@@ -201,7 +201,7 @@ class Followed(Timeline):
         return replace(schema, columns=layout.columns, key=key, chunk_key=chunk_key)
 
     def _check_taken(self, found: TableAltered) -> None:
-        """Refuse another table with the name, or warn of it, unless a tool made it as a copy of the old one."""
+        """Refuse another table with the name, or warn about it, unless a tool made it as a copy of the old one."""
         assert found.origin is not None, "else the table keeps its name"
         if is_shadow(found.origin[1], found.schema.table):
             return
@@ -209,12 +209,12 @@ class Followed(Timeline):
         if self._options.table_swap != "follow":
             raise SchemaChanged(
                 f"The table {found.schema.name} is another table, {origin} before, since {found.statement[:200]!r}.",
-                "To read its rows and go on with the same checkpoint, set tableSwap=snapshot and tableEvents=emit. If "
-                "it has the old table's rows, set tableSwap=follow.",
+                "To read its rows and continue with this checkpoint, set tableSwap=snapshot and tableEvents=emit. If "
+                "it has the rows of the old table, set tableSwap=follow.",
             )
         _log.warning(
-            "%s is the table %s since %r. The stream goes on with it. If it had other rows than the old table, the "
-            "target has them wrong from here on: tableSwap=snapshot would read them.",
+            "%s is another table, %s before, since %r. The stream continues with it. If it has other rows than the old "
+            "table, the target is wrong from here on: tableSwap=snapshot would read the table.",
             found.schema.name,
             origin,
             found.statement[:200],
@@ -275,7 +275,7 @@ class Followed(Timeline):
         Raises
         ------
         SchemaChanged
-            The table was altered before, and got a name or definition that the stream needs: nothing tells it.
+            The table was altered before, and a name or definition that the stream needs is not known.
         """
         found, name = [*first, *later.found], _name(schema)
         then = self._now[name] = self._then(schema)
@@ -285,9 +285,9 @@ class Followed(Timeline):
             derived = layouts_until_drop(before, [_alter(f) for f in found], schema.columns, then.key)
         except SchemaChanged:
             raise SchemaChanged(
-                f"The table {schema.name} was altered by {found[0].statement[:200]!r} and then dropped or renamed: "
-                "nothing tells its columns in between.",
-                "Start the query again without the table. It may be named again later, with scanNewlyAddedTables=true.",
+                f"The table {schema.name} was altered by {found[0].statement[:200]!r} and then dropped or renamed. Its "
+                "columns in between are not known.",
+                "Start the query again without the table. You may add it again later, with scanNewlyAddedTables=true.",
             ) from None
         for f, stage, following in zip(found, derived, derived[1:], strict=False):
             self._ahead[name, f.end.sort_key()] = stage, following
@@ -307,7 +307,7 @@ class Followed(Timeline):
 
 
 class _Look(Timeline):
-    """A look at the log ahead, without rows, which goes on where it ended.
+    """Looks ahead in the log, without rows. Each call continues where the last one ended.
 
     Attributes
     ----------

@@ -173,7 +173,7 @@ def layouts(
 def layouts_until_drop(
     known: Sequence[Column], statements: Sequence[str], declared: Sequence[Column], key: Sequence[str]
 ) -> list[Layout]:
-    """As `layouts`, for a table that was dropped after the last statement: nothing tells what columns it had then.
+    """Like `layouts`, for a table that was dropped after the last statement. Its columns then are not known.
 
     Columns that are not in ``declared`` count as dropped.
 
