@@ -248,7 +248,7 @@ INTERRUPTED_POINTS: dict[str, Callable[[], None]] = {
 }
 
 
-# Of a state with many buckets, of which live batches change some keys each: by the third one some are kept apart.
+# The state has many buckets, and each live batch changes some keys. By the third batch some changes are in the overlay.
 KEPT_POINTS: dict[str, Callable[[], None]] = {
     "while state is taken in": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(1, kill_soon))),
     "when state has been taken in": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(1))),

@@ -66,7 +66,7 @@ def live_until_killed(job: dict[str, str], point: str, log: Path) -> None:
         process.send_signal(signal.SIGKILL)
         raise AssertionError(f"{point!r} was not reached: {log.read_text()[-3000:]}") from None
     assert code == -signal.SIGKILL, (point, log.read_text()[-3000:])
-    assert "is restarted" not in log.read_text(), "what a killed driver left is gone on with, not stumbled over"
+    assert "is restarted" not in log.read_text(), "the next driver continues after a kill without a restart"
 
 
 # In backlog, as two streams are killed in stream mode; `make faults` goes through all.

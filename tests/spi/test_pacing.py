@@ -120,7 +120,7 @@ def test_a_source_asks_the_runner() -> None:
         assert in_backlog()
     finally:
         server.close()
-    # Nothing is known without a runner, or of one that has gone.
+    # Without a runner nothing is known. The same holds for a runner that has ended.
     assert not QueryBacklog(f"{server.port}:{server.token}")()
     assert not QueryBacklog()()
 

@@ -239,7 +239,7 @@ def test_as_a_model(backlog: list[Any], cuts: list[int], told: bool, batches: li
     assert all(due > START + ticked * 1000 for due in processing), "it is not asked for again and again"
     step([], seconds=now + 1_000, tick=True)
     left = [{name for name, value in row.items() if value is not None} for row in state.to_pylist()]
-    assert all(names == {"__hash", "k0", "s_plain"} for names in left), "what has expired takes no place"
+    assert all(names == {"__hash", "k0", "s_plain"} for names in left), "expired state takes no space"
 
 
 class Counts(bs.KeyedProcessFunction):

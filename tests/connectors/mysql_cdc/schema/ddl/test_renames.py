@@ -160,7 +160,7 @@ def test_statements_after_another_table_took_the_name() -> None:
 
 
 def test_a_copy_whose_statements_are_known() -> None:
-    """Two swaps, of which the second made `a` wider: its form between them is the one before the second."""
+    """The second of two swaps made `a` wider. Between them `a` has its form before the second swap."""
     copy = Taken(steps=(column_steps("ALTER TABLE x ADD c INT"), column_steps("ALTER TABLE x MODIFY a BIGINT")))
     now = [OLD[0], WIDER, OLD[2], ADDED]
     assert layouts(OLD, [Taken(steps=()), copy], now)[1:] == [
