@@ -1,6 +1,6 @@
-"""What a query does next: the proposals' sentences as truth tables, then random lives that crash between any two steps.
+"""What a query does next: the proposals' rules as truth tables, then random runs that crash between any two steps.
 
-A life is played against `Ledger` and a log of planned and committed batches, as Spark keeps them; Spark does not run.
+Random runs use `Ledger` and a log of planned and committed batches like Spark's. Spark does not run.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ __all__ = ["BOUNDED", "ROWS", "Echo", "start"]
 
 BOUNDED = ("a", "b", "c")
 ROWS = 200
-"""Of a file, and of a batch."""
+"""Rows of each file, and of each batch."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 

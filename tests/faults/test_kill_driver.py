@@ -38,7 +38,7 @@ def mysql(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> M
 
 
 class Job:
-    """What is on disk of a running job."""
+    """The files of a running job."""
 
     def __init__(self, root: Path, source: dict[str, str], during: str | None) -> None:
         self.checkpoint, self.target = root / "checkpoint", root / "target"

@@ -34,7 +34,7 @@ TIME = pa.timestamp("us", "UTC")
 
 
 class Job:
-    """What is on disk of a running job."""
+    """The files of a running job."""
 
     def __init__(self, root: Path, kafka: KafkaServer | None, topic: str, road: str, during: str | None) -> None:
         self.root = root

@@ -136,7 +136,7 @@ def test_an_input_that_spark_does_not_report_is_logged_and_the_others_count(
     none = java_class(spark, "scala.Option").empty()
 
     class Execution:
-        """Of a batch in which only the second input was observed."""
+        """A batch in which only the second input was observed."""
 
         def observedMetrics(self) -> Any:
             row = spark.range(1).selectExpr("9000L AS greatest")._jdf.first()

@@ -1,4 +1,4 @@
-"""What a verification says, and how its rate is kept (no Spark)."""
+"""The text of a verification's result, and how its rate is limited (no Spark)."""
 
 from __future__ import annotations
 

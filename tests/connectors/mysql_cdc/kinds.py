@@ -208,7 +208,7 @@ def tables_at(
 def in_range(
     server: MySQLServer, schema: TableSchema, rows: Counter[tuple[Any, ...]], first: Key | None, last: Key | None
 ) -> Counter[Row]:
-    """Of the rows those that the server itself finds in a range of keys."""
+    """The rows that the server itself finds in a range of keys."""
     scratch = f"{schema.database}.scratch"
     server.execute(f"DROP TABLE IF EXISTS {scratch}")
     server.execute(f"CREATE TABLE {scratch} LIKE {schema.qualified}")

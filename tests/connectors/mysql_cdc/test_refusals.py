@@ -382,7 +382,7 @@ def started(server: MySQLServer, table: str) -> MySqlCdcStreamReader:
 
 
 def test_a_checkpoint_of_another_server_is_refused(own: MySQLServer) -> None:
-    """Of one that this one does not replicate from: it lacks its transactions."""
+    """The server does not replicate from that server, so it does not have its transactions."""
     stream = started(own, "refused.same")
     offset = stream.latestOffset(stream.initialOffset(), LIMIT)
     if is_mariadb(own):

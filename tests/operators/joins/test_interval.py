@@ -136,7 +136,7 @@ def batch(
 
 @functools.cache
 def arrow_of(fold: IntervalJoinFold) -> tuple[pa.Schema, pa.Schema]:
-    """Of its live rows and of its state."""
+    """The schemas of the fold's live rows and of its state."""
     return fold.live_schema(), fold.state.arrow()
 
 

@@ -32,7 +32,7 @@ def steps(phase: Phase, limits: Iterable[int | None] = (), start: Position | Non
 
 
 def batches_between(phase: Phase, start: Position, end: Position) -> list[pa.RecordBatch]:
-    """What tasks read, each with a phase and a partition of its own."""
+    """The batches that tasks read, each task with its own copy of the phase and of a partition."""
     found: list[pa.RecordBatch] = []
     for partition in phase.partitions(start, end):
         task: Phase = pickle.loads(pickle.dumps(phase))

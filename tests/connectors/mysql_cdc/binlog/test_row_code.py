@@ -83,7 +83,7 @@ def test_decimals(unscaled: int) -> None:
 
 
 def decoder(count: int) -> RowDecoder:
-    """Of so many columns TINYINT."""
+    """A decoder of so many TINYINT columns."""
     columns = tuple(column(f"c{n}", "tinyint") for n in range(count))
     table_map = TableMap(1, "d", "t", bytes([1] * count), (0,) * count, ())
     return RowDecoder(TableSchema("d", "t", columns, ()), table_map)

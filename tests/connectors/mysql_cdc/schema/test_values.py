@@ -257,7 +257,7 @@ def test_values_do_not_depend_on_the_servers_time_zone_or_sql_mode(mysql: MySQLS
 
 
 def test_a_chunk_that_is_large_goes_on_as_it_is_read(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one that is not, the transaction is over before its first row goes on."""
+    """The transaction of a chunk that is not large ends before Spark gets its first row."""
     mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
     mysql.execute("DROP TABLE IF EXISTS vals.long")
     mysql.execute("CREATE TABLE vals.long (id INT PRIMARY KEY, v VARCHAR(100))")

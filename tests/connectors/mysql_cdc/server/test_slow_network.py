@@ -26,7 +26,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
 
 
 class Task:
-    """What Spark does of a task that fails: again, up to four times."""
+    """Runs a failed task again like Spark: up to four times."""
 
     def __init__(self) -> None:
         self.failures = 0

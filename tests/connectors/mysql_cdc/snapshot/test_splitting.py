@@ -62,7 +62,7 @@ def test_a_step_holds_a_chunks_rows_on_average(low: int, span: int, rows: int, s
 def counters(
     keys: list[int], wrong: Callable[[int], int]
 ) -> tuple[Callable[[int, int], int], Callable[[int, int], Iterator[int]]]:
-    """What the server would say of sorted keys: estimates that may be wrong, and exact steps of three."""
+    """The server's answers for sorted keys: estimates that may be wrong, and exact steps of three."""
 
     def between(low: int, high: int) -> list[int]:
         return keys[bisect.bisect_right(keys, low) : bisect.bisect_right(keys, high)]

@@ -248,7 +248,7 @@ def test_a_dropped_column_within_the_time_of_a_chunk_stops(mysql: MySQLServer) -
 
 
 def test_a_start_before_an_alter_is_refused(mysql: MySQLServer) -> None:
-    """What the columns were is not known: two of one type might be taken for each other."""
+    """The earlier columns are not known: two columns of the same type could be confused."""
     mysql.execute(f"ALTER TABLE {TABLE} ADD x INT, ADD y INT")
     file, pos = mysql.binlog_end()
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three', 10, 20)")

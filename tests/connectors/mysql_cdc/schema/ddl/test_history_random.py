@@ -178,7 +178,7 @@ class Alterer:
 
 
 def stored(column: Column, number: int | None) -> object:
-    """What the log has for a number in a column of `NUMBERS`."""
+    """The storage value in the log for a number in a column of `NUMBERS`."""
     if number is None:
         return None
     if column.data_type == "decimal":

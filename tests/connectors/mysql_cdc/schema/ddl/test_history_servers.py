@@ -22,7 +22,7 @@ from .test_alters import COLUMNS, IF_EXISTS, IMPOSSIBLE, TOGETHER
 
 
 def test_the_clauses_of_one_statement_together(nameless: MySQLServer) -> None:
-    """What `test_alters` has written down is what the server does."""
+    """The expected results in `test_alters` are those of the server."""
     cases = [*TOGETHER, *(IF_EXISTS if is_mariadb(nameless) else [])]
     with nameless.connect(database="alters") as connection, connection.cursor() as cursor:
         for clauses, expected in [*cases, *((clauses, "") for clauses in IMPOSSIBLE)]:

@@ -1,4 +1,4 @@
-"""What a statement in the binary log is taken to do to a table."""
+"""Which tables a statement in the binary log may change, and how."""
 
 from __future__ import annotations
 
