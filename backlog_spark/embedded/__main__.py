@@ -12,6 +12,7 @@ from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.embedded.kafka_jars import kafka_jars
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.embedded.s3a_jars import s3a_jars
 from backlog_spark.embedded.server import EmbeddedServer
 from backlog_spark.errors import BacklogError
 
@@ -28,6 +29,7 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("Delta Lake jars", delta_jars),
     ("MySQL JDBC driver", jdbc_jar),
     ("Spark's Kafka source", spark_kafka_jars),
+    ("Hadoop's s3a", s3a_jars),
     *(
         step
         for server in _SERVERS

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "jdbc_jar",
     "mariadb_archive",
     "mysql_archive",
+    "pinned",
     "spark_kafka_jars",
 ]
 
@@ -53,6 +54,16 @@ class Artifact:
     def file_name(self) -> str:
         """Name of the file in Maven and Spark."""
         return f"{self.name}-{self.revision}.jar"
+
+
+def pinned(jars: Mapping[str, str]) -> list[Artifact]:
+    """Artifacts by organisation: a text with a line for each, of name, revision and SHA-256."""
+    return [
+        Artifact(organisation, *line.split())
+        for organisation, lines in jars.items()
+        for line in lines.split("\n")
+        if line.strip()
+    ]
 
 
 # Delta 4.4.0, and its dependencies that pyspark/jars does not have in any version. Do not add the others (Jackson,

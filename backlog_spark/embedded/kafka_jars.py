@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from backlog_spark.embedded.jars import Artifact, fetch
+from backlog_spark.embedded.jars import fetch, pinned
 
 __all__ = ["KAFKA_VERSION", "kafka_jars"]
 
@@ -117,14 +117,8 @@ _JARS: Final = {
         snakeyaml 2.4 ef779af5d29a9dde8cc70ce0341f5c6f7735e23edff9685ceaa9d35359b7bb7f
     """,
 }
-_ARTIFACTS: Final = tuple(
-    Artifact(organisation, *line.split())
-    for organisation, lines in _JARS.items()
-    for line in lines.split("\n")
-    if line.strip()
-)
 
 
 def kafka_jars() -> list[Path]:
     """The broker's class path (43 MB). Only the first call needs the network."""
-    return fetch(_ARTIFACTS)
+    return fetch(pinned(_JARS))

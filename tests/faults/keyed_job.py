@@ -367,7 +367,8 @@ def main() -> None:
     if "files" in job:
         bring_together(Path(job["together"]))
     # State as small as here would be put into one file, and could not be published by halves.
-    start(job_session(**{"spark.sql.adaptive.coalescePartitions.enabled": "false"}), job).awaitTermination()
+    conf = {"spark.sql.adaptive.coalescePartitions.enabled": "false", **job.get("conf", {})}
+    start(job_session(**conf), job).awaitTermination()
 
 
 if __name__ == "__main__":

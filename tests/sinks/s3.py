@@ -6,12 +6,30 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import s3fs
 
-__all__ = ["lake"]
+__all__ = ["lake", "s3a"]
+
+
+def s3a(options: Mapping[str, str]) -> dict[str, str]:
+    """The same for Spark: its settings for ``s3a://``."""
+    from backlog_spark.embedded.s3a_jars import s3a_jars
+
+    settings = {
+        "endpoint": options["AWS_ENDPOINT_URL"],
+        "endpoint.region": options["AWS_REGION"],
+        "access.key": options["AWS_ACCESS_KEY_ID"],
+        "secret.key": options["AWS_SECRET_ACCESS_KEY"],
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+    }
+    return {
+        "spark.jars": ",".join(map(str, s3a_jars())),
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()},
+    }
 
 
 @contextmanager
