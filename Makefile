@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test test-plain test-fast faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -51,6 +51,9 @@ test-plain: $(CLASSES) java ## integration and kill tests without Spark's intern
 	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		tests/integration tests/faults $(ARGS)
 
+test-cluster: $(CLASSES) java ## queries on a standalone cluster, and on S3, with all their kills
+	@$(PY) -m pytest -m 'grid or not grid' tests/cluster tests/faults/test_kill_s3.py $(ARGS)
+
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
 
@@ -90,7 +93,7 @@ java:
 
 # Java is looked for first: a missing one should not show after a download of 450 MB.
 $(PREPARED): $(PACKAGES) | java
-	@echo "setup 3/3: jars, MySQL, MariaDB and Kafka (downloads of 370 MB)"
+	@echo "setup 3/3: jars, MySQL, MariaDB and Kafka (downloads of 385 MB)"
 	@$(PY) -m backlog_spark.embedded prepare
 	@touch $@
 
