@@ -1,4 +1,4 @@
-"""SIGKILL of the driver around a TRUNCATE, and around a DROP and CREATE: the exact table."""
+"""SIGKILL of the driver around a TRUNCATE, a DROP and CREATE, or a RENAME by hand: the exact table."""
 
 from __future__ import annotations
 
@@ -31,12 +31,18 @@ def fill(server: MySQLServer, table: str) -> None:
     server.execute(f"INSERT INTO {table} VALUES " + ",".join(f"({i}, {i}, 's')" for i in range(KEYS)))
 
 
-def empty(server: MySQLServer, table: str, *, drops: bool) -> None:
-    if drops:
-        server.execute(f"DROP TABLE {table}")
-        server.execute(f"CREATE TABLE {table} {COLUMNS}")
-    else:
-        server.execute(f"TRUNCATE TABLE {table}")
+def empty(server: MySQLServer, table: str, how: str) -> None:
+    statements = {
+        "truncate": [f"TRUNCATE TABLE {table}"],
+        "drop": [f"DROP TABLE {table}", f"CREATE TABLE {table} {COLUMNS}"],
+        "swap": [
+            f"CREATE TABLE {table}_next {COLUMNS}",
+            f"INSERT INTO {table}_next VALUES (1, -2, 'other'), ({KEYS + 5}, -2, 'other')",
+            f"RENAME TABLE {table} TO {table}_away, {table}_next TO {table}",
+        ],
+    }
+    for statement in statements[how]:
+        server.execute(statement)
     server.execute(f"INSERT IGNORE INTO {table} VALUES " + ",".join(f"({i}, -1, 'again')" for i in range(0, KEYS, 3)))
 
 
@@ -62,18 +68,20 @@ class Patient(Writers):
 
 
 @pytest.mark.parametrize(
-    ("drops", "moment"),
+    ("how", "moment"),
     [
-        pytest.param(False, is_running_with_event, id="truncate"),
-        pytest.param(False, is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
-        pytest.param(True, is_running_with_event, id="drop", marks=pytest.mark.grid),
-        pytest.param(True, is_written_with_event, id="drop between the commits"),
+        pytest.param("truncate", is_running_with_event, id="truncate"),
+        pytest.param("truncate", is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
+        pytest.param("drop", is_running_with_event, id="drop", marks=pytest.mark.grid),
+        pytest.param("drop", is_written_with_event, id="drop between the commits"),
+        pytest.param("swap", is_running_with_event, id="swap", marks=pytest.mark.grid),
+        pytest.param("swap", is_written_with_event, id="swap between the commits", marks=pytest.mark.grid),
     ],
 )
 def test_killed_around_a_statement_that_empties_the_table(
-    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, drops: bool, moment: Moment
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, how: str, moment: Moment
 ) -> None:
-    table = f"faults.emptied_{drops}_{moment.__name__}"
+    table = f"faults.{how}_{moment.__name__}"
     mysql.execute("CREATE DATABASE IF NOT EXISTS faults")
     mysql.execute(f"CREATE TABLE {table} {COLUMNS}")
     fill(mysql, table)
@@ -82,7 +90,7 @@ def test_killed_around_a_statement_that_empties_the_table(
 
     def reached(job: Job) -> bool:
         if not done and job.newest("commits") >= 1:
-            done.append(empty(mysql, table, drops=drops))
+            done.append(empty(mysql, table, how))
         return moment(job)
 
     writers = Patient(mysql, table, 3, threads=1, keys=KEYS)

@@ -71,15 +71,22 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
     SchemaChanged
         The stream lacks a column, or the values of one cannot be converted to the declared type.
     """
+    _refuse_new(schema, layout, now)
     declared = {c.name.lower(): c for c in schema.columns}
     read = {c.name.lower(): c for c in now.read}
-    new = [n for n in layout.now if n is not None and n.lower() not in declared and n.lower() in read]
-    if new:
-        raise start_again(schema, f"the stream was declared without the column {', '.join(map(repr, new))}")
     for name, column in declared.items():
         if name in read and read[name].use != column.use:
             raise start_again(schema, f"the column {column.name!r} is read in another way now")
     _bridge(schema, layout, now)
+
+
+def _refuse_new(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
+    """Refuse rows with a column that is read today under a name that the stream was declared without."""
+    declared = {c.name.lower() for c in schema.columns}
+    read = {c.name.lower() for c in now.read}
+    new = [n for n in layout.now if n is not None and n.lower() not in declared and n.lower() in read]
+    if new:
+        raise start_again(schema, f"the stream was declared without the column {', '.join(map(repr, new))}")
 
 
 def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchema) -> None:
@@ -155,6 +162,9 @@ class Followed(Timeline):
         for schema, look in zip(others, looks, strict=True):
             then = self._known[_name(schema)]
             layout = self._layouts[_name(schema)] = self._derive(schema, then.columns, [], look)
+            if _name(schema) not in look.dropped:
+                # A column that was renamed since the stream was declared would be NULL.
+                _refuse_new(schema, layout, self._now[_name(schema)])
             self._check_key(schema, then, layout, schema)
 
     def layout(self, schema: TableSchema) -> Layout | None:

@@ -131,6 +131,42 @@ def test_columns_in_another_order_keep_their_values(mysql: MySQLServer) -> None:
     assert rows(stream, offset)[1] == [(3, 3, "three", 10, 20), (4, 4, "four", 10, 20), (5, 5, "five", 10, 20)]
 
 
+@pytest.mark.parametrize("form", ["row", "debezium"])
+def test_a_column_that_is_renamed_while_the_query_starts_keeps_its_values(mysql: MySQLServer, form: str) -> None:
+    stream, offset = started(mysql, format=form)
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
+    planned = stream.latestOffset(offset, ALL)
+    mysql.execute(f"ALTER TABLE {TABLE} MODIFY b VARCHAR(20) FIRST")
+    declared = new(mysql, format=form)
+    mysql.execute(f"ALTER TABLE {TABLE} RENAME COLUMN a TO n")
+    with pytest.raises(SchemaChanged, match=AGAIN):
+        declared.partitions(offset, planned)
+    if form == "row":
+        with pytest.raises(SchemaChanged, match=AGAIN):
+            declared.latestOffset(offset, ALL)
+        assert rows(new(mysql), offset)[1] == [("three", 3, 3)]
+    else:
+        found = [json.loads(row[1])["after"] for row in take(declared, offset)[1]]
+        assert found == [{"b": "three", "id": 3, "n": 3}]
+
+
+def test_a_column_that_is_renamed_while_a_chunk_is_read_keeps_its_values(mysql: MySQLServer) -> None:
+    stream = new(mysql)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ALL)
+    mysql.execute(f"UPDATE {TABLE} SET a = 10 WHERE id = 1")
+    mysql.execute(f"ALTER TABLE {TABLE} MODIFY b VARCHAR(20) FIRST")
+    declared = new(mysql)
+    (partition,) = declared.partitions(start, end)
+    mysql.execute(f"ALTER TABLE {TABLE} RENAME COLUMN a TO n")
+    with pytest.raises(SchemaChanged, match=AGAIN):
+        read(declared, partition)
+    discard_rewind_log()
+    again = new(mysql)
+    found = [row[:-3] for p in again.partitions(start, end) for row in read(again, p)]
+    assert sorted(found) == [("one", 1, 1), ("two", 2, 2)]
+
+
 def test_a_wider_type_stops_and_the_old_rows_are_read_as_the_new_one(mysql: MySQLServer) -> None:
     stream, offset = started(mysql)
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, -3, 'three')")
