@@ -21,6 +21,7 @@ from .reader import MySqlCdcStreamReader
 from .schema.table import SchemaChanged, TableSchema
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
+from .server.retries import is_transient
 
 __all__ = ["MySqlCdcDataSource", "check", "check_resume", "check_start", "inspect"]
 
@@ -50,6 +51,8 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
             try:
                 query(connection, f"SELECT * FROM {schema.qualified} LIMIT 0")
             except pymysql.err.MySQLError as error:
+                if is_transient(error):
+                    raise
                 raise BacklogError(
                     f"User {parsed.user!r} cannot read {schema.name}: {error.args[1]}.",
                     "GRANT SELECT on the whole table: rows of the binary log have all its columns.",

@@ -25,6 +25,7 @@ from ..server import mariadb
 from ..server.connection import is_mariadb, log_files, query, text
 from ..server.gtid import GtidSet, previous_gtids
 from ..server.mysql import check_log, end_position, has_gtids
+from ..server.retries import is_transient
 from ..server.unlogged import without_prepared
 from ..server.watermark import origin
 from .dump import open_dump
@@ -126,6 +127,8 @@ def _checked(connection: Connection[Any], position: BinlogPosition) -> BinlogPos
         # The number is in the statement: a connection without value decoders cannot encode one.
         found = query(connection, f"SHOW BINLOG EVENTS IN %s FROM {position.pos} LIMIT 1", (position.file,))
     except pymysql.err.MySQLError as error:
+        if is_transient(error):
+            raise
         found, why = [], str(error.args[-1])
     else:
         why = "it is beyond the end"

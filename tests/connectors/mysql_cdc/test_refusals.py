@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -307,6 +308,18 @@ def test_without_select_the_table_is_refused(own: MySQLServer) -> None:
     assert "'writer' cannot read refused.t" in writer
     assert "GRANT SELECT" in blind
     assert "GRANT SELECT" in writer
+
+
+def test_a_lock_or_a_lost_connection_is_no_lack_of_rights(own: MySQLServer) -> None:
+    (before,) = own.execute("SELECT @@global.lock_wait_timeout")[0]
+    own.execute("SET GLOBAL lock_wait_timeout = 1")
+    try:
+        with own.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("LOCK TABLES refused.t WRITE")
+            with pytest.raises(pymysql.err.OperationalError, match="Lock wait timeout"):
+                check(as_user(own, "enough"))
+    finally:
+        own.execute(f"SET GLOBAL lock_wait_timeout = {before}")
 
 
 def test_without_replication_client_the_position_is_refused(own: MySQLServer) -> None:
