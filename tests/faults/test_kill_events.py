@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,9 @@ KEYS = 2_000
 COLUMNS = "(id INT PRIMARY KEY, n INT, v VARCHAR(20))"
 
 
-@pytest.fixture(scope="module", params=SERVERS_IN_GRID)
-def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
-    with request.param() as server:
-        yield server
+@pytest.fixture(params=SERVERS_IN_GRID)
+def mysql(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
+    return pool(request.param)
 
 
 def fill(server: MySQLServer, table: str) -> None:
@@ -70,12 +69,19 @@ class Patient(Writers):
 @pytest.mark.parametrize(
     ("how", "moment"),
     [
+<<<<<<< HEAD
         pytest.param("truncate", is_running_with_event, id="truncate"),
         pytest.param("truncate", is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
         pytest.param("drop", is_running_with_event, id="drop", marks=pytest.mark.grid),
         pytest.param("drop", is_written_with_event, id="drop between the commits"),
         pytest.param("swap", is_running_with_event, id="swap", marks=pytest.mark.grid),
         pytest.param("swap", is_written_with_event, id="swap between the commits", marks=pytest.mark.grid),
+=======
+        pytest.param(False, is_running_with_event, id="truncate", marks=pytest.mark.grid),
+        pytest.param(False, is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
+        pytest.param(True, is_running_with_event, id="drop", marks=pytest.mark.grid),
+        pytest.param(True, is_written_with_event, id="drop between the commits"),
+>>>>>>> a98f17a (Keep one kill of each kind in make test)
     ],
 )
 def test_killed_around_a_statement_that_empties_the_table(

@@ -183,7 +183,7 @@ def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
         pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some", marks=pytest.mark.grid),
         pytest.param(list(TIMED_POINTS), id="all", marks=pytest.mark.grid),
         pytest.param(list(INTERRUPTED_POINTS), id="interrupted all", marks=pytest.mark.grid),
-        pytest.param(["before the end of the stay is kept"], id="in pieces some"),
+        pytest.param(["before the end of the stay is kept"], id="in pieces some", marks=pytest.mark.grid),
         pytest.param(list(BITS_POINTS), id="in pieces all", marks=pytest.mark.grid),
     ],
 )
@@ -300,11 +300,8 @@ def all_paired(shape: str) -> list[str]:
 @pytest.mark.parametrize(
     ("shape", "points"),
     [
-        pytest.param("join", SOME_PAIRED["join"], id="join some"),
-        *(
-            pytest.param(s, SOME_PAIRED[s], id=f"{s} some", marks=pytest.mark.grid)
-            for s in ("interval_join", "co_group", "chain")
-        ),
+        pytest.param("co_group", SOME_PAIRED["interval_join"], id="co_group handed over"),
+        *(pytest.param(s, points, id=f"{s} some", marks=pytest.mark.grid) for s, points in SOME_PAIRED.items()),
         *(pytest.param(s, all_paired(s), id=f"{s} all", marks=pytest.mark.grid) for s in PAIRED),
         pytest.param("interval_join", list(INTERRUPTED_POINTS)[:2], id="interval_join cut", marks=pytest.mark.grid),
         pytest.param("pairs", list(INTERRUPTED_POINTS), id="pairs cut", marks=pytest.mark.grid),
