@@ -69,19 +69,12 @@ class Patient(Writers):
 @pytest.mark.parametrize(
     ("how", "moment"),
     [
-<<<<<<< HEAD
-        pytest.param("truncate", is_running_with_event, id="truncate"),
+        pytest.param("truncate", is_running_with_event, id="truncate", marks=pytest.mark.grid),
         pytest.param("truncate", is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
         pytest.param("drop", is_running_with_event, id="drop", marks=pytest.mark.grid),
         pytest.param("drop", is_written_with_event, id="drop between the commits"),
         pytest.param("swap", is_running_with_event, id="swap", marks=pytest.mark.grid),
         pytest.param("swap", is_written_with_event, id="swap between the commits", marks=pytest.mark.grid),
-=======
-        pytest.param(False, is_running_with_event, id="truncate", marks=pytest.mark.grid),
-        pytest.param(False, is_written_with_event, id="truncate between the commits", marks=pytest.mark.grid),
-        pytest.param(True, is_running_with_event, id="drop", marks=pytest.mark.grid),
-        pytest.param(True, is_written_with_event, id="drop between the commits"),
->>>>>>> a98f17a (Keep one kill of each kind in make test)
     ],
 )
 def test_killed_around_a_statement_that_empties_the_table(
