@@ -65,6 +65,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
         """,
         tmp_path,
         PYSPARK_PYTHON=sys.executable,
+        BACKLOG_SPARK_INTERNALS="on",  # without them Spark registers its sources again, and warns
     )
     assert done.stdout.split("\n")[:2] == ["rows 1", "rows 1"], done.stderr[-3000:]
     assert "data source" not in done.stderr
