@@ -23,7 +23,7 @@ missing is logged once, and its fallback is used: slower, with the same results.
 required: a query that needs it is refused before it reads a row. The error names the version of Spark.
 
 `{SWITCH}=off` in the driver's environment forces all fallbacks. `make test-plain` runs the integration and kill \
-tests with it; `make test` runs a small sample.
+tests with it; `make test` tests the fallbacks, and CI runs a sample of `make test-plain`.
 
 * One case is refused without "a run that ends between two batches": streaming DataFrames beside a source, sorted in \
 backlog. Rows of the DataFrames that come after the backlog must not be sorted with it.
