@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.fold import Fold
 
-__all__ = ["Schemas", "schema_of"]
+__all__ = ["Schemas"]
 
 # Schemas do not depend on the number of key groups.
 _KEY_GROUPS = 1
@@ -103,8 +103,3 @@ class Schemas:
         fold = cast("Fold", node.bind(self.of(node.parent), _KEY_GROUPS, not node.parent.is_keyed))
         self._folds[id(node)] = fold
         return fold.unpack(self._spark.createDataFrame([], "tag int, data binary"))
-
-
-def schema_of(spark: SparkSession, node: Node) -> StructType:
-    """The output columns of a node; see `Schemas`."""
-    return Schemas(spark).of(node)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark.schemas import schema_of
+from backlog_spark.spark.schemas import Schemas
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.events import multiset
@@ -41,8 +41,8 @@ def test_the_example_runs(
     exec(block, names)
     first, _ = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     assert capsys.readouterr().out == first
-    assert schema_of(spark, names["paid"].node).names == ["customer", "amount", "paid_at"]
-    assert schema_of(spark, names["totals"].node).names == ["customer", "total", "_change_type"]
+    assert Schemas(spark).of(names["paid"].node).names == ["customer", "amount", "paid_at"]
+    assert Schemas(spark).of(names["totals"].node).names == ["customer", "total", "_change_type"]
     sink = Collect()
     writer = names["hours"].write("hours").trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(spark)

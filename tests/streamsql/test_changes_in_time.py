@@ -12,7 +12,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.model.changes import CHANGE_TYPE
-from backlog_spark.spark.schemas import schema_of
+from backlog_spark.spark.schemas import Schemas
 from tests.operators.events import EPOCH, multiset, run
 
 from .conftest import CHANGES
@@ -223,7 +223,7 @@ def test_rows_come_once_over_both_kinds(spark: SparkSession, streams: dict[str, 
     orders = streams["orders"]
     added = orders.transform(lambda frame: frame.drop(CHANGE_TYPE, "_commit_timestamp", "_commit_seq"))
     told, plain = (
-        schema_of(spark, bs.sql(spark, ONCE[name], **streams | {"orders": each}).node) for each in (orders, added)
+        Schemas(spark).of(bs.sql(spark, ONCE[name], **streams | {"orders": each}).node) for each in (orders, added)
     )
     assert told.names == plain.names
     assert CHANGE_TYPE not in told.names
@@ -266,4 +266,4 @@ def test_statements_that_cannot_retract_rows(
         bs.sql(spark, query.format("orders"), **streams)
     assert message in str(caught.value)
     taken = f"WITH added AS {ADDED} {query.format('added')}"
-    assert CHANGE_TYPE not in schema_of(spark, bs.sql(spark, taken, **streams).node).names
+    assert CHANGE_TYPE not in Schemas(spark).of(bs.sql(spark, taken, **streams).node).names

@@ -15,7 +15,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.model.changes import METADATA
-from backlog_spark.spark.schemas import schema_of
+from backlog_spark.spark.schemas import Schemas
 from tests.operators.conftest import Collect, wait
 from tests.operators.events import DELAY, events, flush, multiset, run, source
 
@@ -309,9 +309,9 @@ def test_statements_are_taken_over_both_kinds_of_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str
 ) -> None:
     """In changing rows the change type is the last column, present once and marked."""
-    told = schema_of(spark, bs.sql(spark, CHANGED[name], orders=streams["orders"]).node)
+    told = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=streams["orders"]).node)
     plain = streams["orders"].transform(lambda frame: frame.drop("_change_type", "_commit_timestamp", "_commit_seq"))
-    added = schema_of(spark, bs.sql(spark, CHANGED[name], orders=plain).node)
+    added = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=plain).node)
     own = [column for column in told.names if column not in METADATA]
     assert own == [column for column in added.names if column not in METADATA]
     assert told.names.count("_change_type") == 1

@@ -10,9 +10,7 @@ import re
 import struct
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-__all__ = ["INTEGER_BITS", "parse_bool", "parse_decimal", "parse_double", "parse_float", "parse_integer", "to_float"]
-
-INTEGER_BITS = (8, 16, 32, 64)
+__all__ = ["parse_bool", "parse_decimal", "parse_double", "parse_float", "parse_integer", "to_float"]
 
 # Any decimal digit of Unicode's basic plane, as Character.isDigit(char).
 _DIGIT = r"(?:(?![\U00010000-\U0010ffff])\d)"

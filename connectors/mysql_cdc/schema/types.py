@@ -173,29 +173,26 @@ def _build_exact(column: Column, values: Sequence[object]) -> pa.Array:
     return _build_plain(column, values) if column.is_wide_decimal else _build_decimal(column, values)
 
 
-def _text(codes: frozenset[int]) -> ColumnKind:
-    return ColumnKind(
-        lambda c: st.StringType(),
-        lambda c: pa.string(),
-        _text_select,
-        BYTES,
-        _parse_text,
-        _build_plain,
-        codes,
-        text=True,
-    )
+def _of(
+    spark: st.DataType,
+    arrow: pa.DataType,
+    wire: str,
+    *codes: int,
+    select: Expression = _bare,
+    parse: Callable[[Column, pa.Array], pa.Array] = _as_is,
+    build: Callable[[Column, Sequence[object]], pa.Array] = _build_plain,
+    text: bool = False,
+) -> ColumnKind:
+    """A kind whose columns all have the same types."""
+    return ColumnKind(lambda c: spark, lambda c: arrow, select, wire, parse, build, frozenset(codes), text)
 
 
-def _bytes(codes: frozenset[int]) -> ColumnKind:
-    return ColumnKind(
-        lambda c: st.BinaryType(),
-        lambda c: pa.binary(),
-        _bare,
-        BYTES,
-        _as_is,
-        _build_plain,
-        codes,
-    )
+def _text(*codes: int, select: Expression = _text_select, text: bool = True) -> ColumnKind:
+    return _of(st.StringType(), pa.string(), BYTES, *codes, select=select, parse=_parse_text, text=text)
+
+
+def _bytes(*codes: int) -> ColumnKind:
+    return _of(st.BinaryType(), pa.binary(), BYTES, *codes)
 
 
 def _bit_spark(column: Column) -> st.DataType:
@@ -215,18 +212,7 @@ GEOMETRIES = (
     "geometrycollection", "geomcollection",
 )  # fmt: skip
 
-_STRING_CODES = frozenset({15, 253, 254})
-_BLOB_CODES = frozenset({252})
-
-_ADDRESS = ColumnKind(
-    lambda c: st.StringType(),
-    lambda c: pa.string(),
-    _text_select,
-    BYTES,
-    _parse_text,
-    _build_plain,
-    frozenset({254}),
-)
+_STRING_CODES, _BLOB_CODE = (15, 253, 254), 252
 
 _KINDS: dict[str, ColumnKind] = {
     "tinyint": _integer(1),
@@ -237,24 +223,8 @@ _KINDS: dict[str, ColumnKind] = {
     "decimal": ColumnKind(
         _decimal_spark, _decimal_arrow, _decimal_select, BYTES, _parse_decimal, _build_exact, frozenset({246})
     ),
-    "float": ColumnKind(
-        lambda c: st.FloatType(),
-        lambda c: pa.float32(),
-        _bare,
-        FLOAT,
-        _as_is,
-        _build_plain,
-        frozenset({4}),
-    ),
-    "double": ColumnKind(
-        lambda c: st.DoubleType(),
-        lambda c: pa.float64(),
-        _bare,
-        FLOAT,
-        _as_is,
-        _build_plain,
-        frozenset({5}),
-    ),
+    "float": _of(st.FloatType(), pa.float32(), FLOAT, 4),
+    "double": _of(st.DoubleType(), pa.float64(), FLOAT, 5),
     "bit": ColumnKind(
         _bit_spark,
         _bit_arrow,
@@ -264,81 +234,37 @@ _KINDS: dict[str, ColumnKind] = {
         _build_bit,
         frozenset({16}),
     ),
-    "year": ColumnKind(
-        lambda c: st.ShortType(),
-        lambda c: pa.int16(),
-        _bare,
-        INTEGER,
-        _parse_number,
-        _build_plain,
-        frozenset({13}),
-    ),
-    "date": ColumnKind(
-        lambda c: st.DateType(),
-        lambda c: pa.date32(),
-        _bare,
-        TEMPORAL,
-        _parse_date,
-        _build_days,
-        frozenset({10}),
-    ),
-    "datetime": ColumnKind(
-        lambda c: st.TimestampNTZType(),
-        lambda c: pa.timestamp("us"),
-        _bare,
-        TEMPORAL,
-        _parse_timestamp,
-        _build_micros,
-        frozenset({18}),
+    "year": _of(st.ShortType(), pa.int16(), INTEGER, 13, parse=_parse_number),
+    "date": _of(st.DateType(), pa.date32(), TEMPORAL, 10, parse=_parse_date, build=_build_days),
+    "datetime": _of(
+        st.TimestampNTZType(), pa.timestamp("us"), TEMPORAL, 18, parse=_parse_timestamp, build=_build_micros
     ),
     # The session's time zone is +00:00 on every connection, so it is UTC.
-    "timestamp": ColumnKind(
-        lambda c: st.TimestampType(),
-        lambda c: pa.timestamp("us", tz="UTC"),
-        _bare,
-        TEMPORAL,
-        _parse_timestamp,
-        _build_micros,
-        frozenset({17}),
+    "timestamp": _of(
+        st.TimestampType(), pa.timestamp("us", tz="UTC"), TEMPORAL, 17, parse=_parse_timestamp, build=_build_micros
     ),
     # A MySQL TIME runs from -838:59:59 to 838:59:59, beyond Spark's TIME; Delta stores no intervals.
-    "time": ColumnKind(
-        lambda c: st.StringType(),
-        lambda c: pa.string(),
-        lambda c: f"CAST({c.quoted} AS CHAR)",
-        BYTES,
-        _parse_text,
-        _build_plain,
-        frozenset({19}),
-    ),
-    "char": _text(_STRING_CODES),
-    "varchar": _text(_STRING_CODES),
-    "tinytext": _text(_BLOB_CODES),
-    "text": _text(_BLOB_CODES),
-    "mediumtext": _text(_BLOB_CODES),
-    "longtext": _text(_BLOB_CODES),
-    "enum": _text(frozenset({254, 247})),
-    "set": _text(frozenset({254, 248})),
-    "binary": _bytes(_STRING_CODES),
-    "varbinary": _bytes(_STRING_CODES),
-    "tinyblob": _bytes(_BLOB_CODES),
-    "blob": _bytes(_BLOB_CODES),
-    "mediumblob": _bytes(_BLOB_CODES),
-    "longblob": _bytes(_BLOB_CODES),
+    "time": _text(19, select=lambda c: f"CAST({c.quoted} AS CHAR)", text=False),
+    "char": _text(*_STRING_CODES),
+    "varchar": _text(*_STRING_CODES),
+    "tinytext": _text(_BLOB_CODE),
+    "text": _text(_BLOB_CODE),
+    "mediumtext": _text(_BLOB_CODE),
+    "longtext": _text(_BLOB_CODE),
+    "enum": _text(254, 247),
+    "set": _text(254, 248),
+    "binary": _bytes(*_STRING_CODES),
+    "varbinary": _bytes(*_STRING_CODES),
+    "tinyblob": _bytes(_BLOB_CODE),
+    "blob": _bytes(_BLOB_CODE),
+    "mediumblob": _bytes(_BLOB_CODE),
+    "longblob": _bytes(_BLOB_CODE),
     # JSON comes in the connection's character set, UTF-8.
-    "json": ColumnKind(
-        lambda c: st.StringType(),
-        lambda c: pa.string(),
-        _bare,
-        BYTES,
-        _parse_json,
-        _build_plain,
-        frozenset({245}),
-    ),
+    "json": _of(st.StringType(), pa.string(), BYTES, 245, parse=_parse_json),
     # Four bytes with the SRID, then WKB, from SELECT and from row images.
-    **dict.fromkeys(GEOMETRIES, _bytes(frozenset({255}))),
+    **dict.fromkeys(GEOMETRIES, _bytes(255)),
     # MariaDB's
-    **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
+    **dict.fromkeys(ADDRESS_BYTES, _text(254, text=False)),
 }
 
 
@@ -351,15 +277,7 @@ def _build_boolean(column: Column, values: Sequence[object]) -> pa.Array:
 
 
 # TINYINT(1) with ``tinyInt1isBit``. It may hold -128 to 127; all but 0 are true.
-_BOOLEAN = ColumnKind(
-    lambda c: st.BooleanType(),
-    lambda c: pa.bool_(),
-    _bare,
-    INTEGER,
-    _parse_boolean,
-    _build_boolean,
-    frozenset({1}),
-)
+_BOOLEAN = _of(st.BooleanType(), pa.bool_(), INTEGER, 1, parse=_parse_boolean, build=_build_boolean)
 # In MariaDB's COLUMN_TYPE: compressed columns, UUIDs and times as older servers stored them, two-digit years.
 _KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
 
