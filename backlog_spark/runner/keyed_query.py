@@ -1,4 +1,4 @@
-"""The keyed part of a query: plans the next run, executes backlog batches, hands state over to the stream vehicle.
+"""The keyed part of a query: plans the next run and executes backlog batches.
 
 At the end of a backlog:
 
@@ -27,6 +27,7 @@ from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.runner.backlog_ends import StayEnds
 from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.sorted_batch import BatchFolds
+from backlog_spark.runner.state_handover import StateHandover
 from backlog_spark.runner.state_reader import StateReader
 from backlog_spark.spark.batch_execution import TakenBatch
 from backlog_spark.spark.batch_frames import ARROW_BYTES, empty_frame
@@ -34,7 +35,6 @@ from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.plan_builder import Plans, RawRows, last_keyed, outputs_of
 from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import even_labels
-from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyedPlan"]
 
-_LEDGER = "plan"
 # Spark fixes a stream's number of partitions and switches adaptive execution off. A backlog batch needs neither, and
 # most rows are in backlog batches.
 _BATCH_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
@@ -88,22 +87,22 @@ class KeyedPlan:
         self._checkpoint = checkpoint
         self._stays = StayEnds(checkpoint)
         self._root = root
-        ledger = self._read()
+        self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
+        self._state_handover = StateHandover(checkpoint, self._stays, self._operators)
+        ledger = self._state_handover.ledger()
         self._cores = spark.sparkContext.defaultParallelism
         usual = min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * self._cores))
         self._key_groups = key_groups or (usual if ledger is None else ledger.key_groups)
         # A backlog batch runs with the user's settings, not with those that the stream is fixed to.
         self._batch_settings = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
         self._raw = RawRows()
-        self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
-        self._reader = StateReader(spark, checkpoint, root, self._stays, self._read)
+        self._reader = StateReader(spark, checkpoint, root, self._stays, self._state_handover.ledger)
         self.folds: dict[str, Fold] = {}
         self._cleaned = False
         self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
         self.run = Run(0, Vehicle.STREAM)
         self.step = Step(self.run, 0)
         self._collects_now = False
-        self._drained = False
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
         if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
@@ -150,7 +149,7 @@ class KeyedPlan:
             None if self._time is None else self._time.reports,
             self._stays.newest_committed(),
             even_labels(self._key_groups, partitions),
-            self._seeds_emit(book),
+            self._state_handover.seeds_emit(book),
             lambda name: BatchState(self._checkpoint, name, book.last_epoch).whole_files(whole_file),
             in_pandas=book.in_pandas,
         )
@@ -165,12 +164,13 @@ class KeyedPlan:
         ledger = ledger.check(self._key_groups, operators)
         self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
-            ledger = self._publish(ledger)
-        self._drained = self._drained or step.takes_state_first
+            ledger = self._state_handover.publish(ledger)
+        if step.takes_state_first:
+            self._state_handover.read_by_stream()
         if planned is None:
             ledger = replace(ledger, puts_out_each=not self._facts.collects_backlog)
         ledger = ledger.begin(run)
-        self._write(ledger)
+        self._state_handover.write(ledger)
         self.step, self.run = step, ledger.runs[-1]
         # The first stay ends in the way it began, even if the intervals have changed since.
         self._collects_now = self.run.epoch == 0 and not ledger.puts_out_each
@@ -201,7 +201,7 @@ class KeyedPlan:
                 "without it sums overflow silently, and differently in backlog and in stream mode.",
                 "Leave it at true, Spark's default, for queries with keyed operators.",
             )  # fmt: skip
-        ledger, planned = self._read(), self._checkpoint.latest_batch()
+        ledger, planned = self._state_handover.ledger(), self._checkpoint.latest_batch()
         if ledger is None and planned is not None:
             raise BacklogError(
                 f"The checkpoint has batches up to {planned}, but no backlog/plan-….json: it was made without keyed "
@@ -223,7 +223,7 @@ class KeyedPlan:
             return False
         if self.folds:
             return self.folds[self._operators[0]].mergeable
-        ledger = self._read()
+        ledger = self._state_handover.ledger()
         return ledger is None or bool(ledger.operators[0][1].get("mergeable"))
 
     @property
@@ -251,46 +251,7 @@ class KeyedPlan:
 
     def has_unread_seeds(self) -> bool:
         """Whether seeds exist that no stream run is known to have read."""
-        return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
-
-    def _seeds_emit(self, ledger: Ledger) -> bool | None:
-        """Whether the stream plan emits the keys that are handed over.
-
-        It emits those of later stays. It emits those of the first stay only if that stay has not emitted them itself.
-
-        Returns
-        -------
-        bool or None
-            None if the answer differs between seeds, or if there are none.
-        """
-        is_emitted = ledger.puts_out_each or self._stays.newest_committed() is not None
-        names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
-        emit = {not (is_emitted and name.startswith(seed_prefix(0))) for name in names}
-        if ledger.unpublished:
-            emit.add(not (is_emitted and ledger.last_epoch == 0))
-        return emit.pop() if len(emit) == 1 else None
-
-    def _publish(self, ledger: Ledger) -> Ledger:
-        epoch = ledger.last_epoch
-        ledger = ledger.begin_publication(epoch)
-        self._write(ledger)
-        self._drained = False
-        for name in self._operators:
-            BatchState(self._checkpoint, name, epoch).publish()
-        ledger = ledger.publish(epoch)
-        self._write(ledger)
-        return ledger
-
-    def _read(self) -> Ledger | None:
-        found = self._checkpoint.newest_metadata(_LEDGER)
-        return None if found is None else Ledger.from_json(found)
-
-    def _write(self, ledger: Ledger) -> None:
-        if not self._checkpoint.replace_metadata(_LEDGER, ledger.to_json()):
-            raise BacklogError(
-                f"Another driver has just started this query: it wrote backlog/{_LEDGER}-….json at the same moment.",
-                "Run a query once at a time on one checkpointLocation.",
-            )
+        return self._state_handover.has_unread_seeds()
 
     def output(
         self,
@@ -320,7 +281,8 @@ class KeyedPlan:
         self._handed_over = {}
         if self.run.vehicle is Vehicle.STREAM:
             if not self._cleaned and batch_id > self.run.first_batch:
-                self._clean()
+                self._cleaned = True
+                self._state_handover.clean()
             fold = self.folds[last.name]
             return outputs_of(self._root, fold, batch) if fold.side_outputs else (batch, {})
 
@@ -442,14 +404,3 @@ class KeyedPlan:
         if name not in self.folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
         return self._reader.read(name, self.folds[name], lambda: self.run)
-
-    def _clean(self) -> None:
-        """Remove the state that was handed over: the batch that read it has committed."""
-        self._cleaned = True
-        found = self._read()
-        published = -1 if found is None else found.published
-        for name in self._operators:
-            for epoch in range(published + 1):
-                state = BatchState(self._checkpoint, name, epoch)
-                state.drop()
-                state.drop_seeds()

@@ -16,6 +16,7 @@ import backlog_spark as bs
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.runner.query_time import Timekeeper
+from backlog_spark.runner.state_handover import StateHandover
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.spark import cardinality, versions
 from backlog_spark.spark.versions import BatchState
@@ -220,7 +221,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "before the publication": lambda: before(BatchState, "publish"),
     "half published": lambda: before(bs_checkpoint(), "rename", half_published),
     "before the ledger knows": lambda: after(BatchState, "publish"),
-    "before the stream run": lambda: after(KeyedPlan, "_publish"),
+    "before the stream run": lambda: after(StateHandover, "publish"),
     "in the first stream batch": lambda: before(BacklogQuery, "_write_batch", only_in_stream(kill)),
     "after the first stream output": lambda: after(bs.DeltaUpsert, "write"),
 }
@@ -308,7 +309,7 @@ PAIRED_POINTS: dict[str, Callable[[], None]] = {
     "before what is handed over is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/h")),
     "before the commit": lambda: after(KeyedPlan, "written"),
     "before the publication": lambda: before(BatchState, "publish"),
-    "before the stream run": lambda: after(KeyedPlan, "_publish"),
+    "before the stream run": lambda: after(StateHandover, "publish"),
     "in the first stream batch": lambda: before(BacklogQuery, "_write_batch", only_in_stream(kill)),
     "after the first stream output": lambda: after(DeltaSink, "write"),
 }
