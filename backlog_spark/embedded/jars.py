@@ -69,50 +69,26 @@ def pinned(jars: Mapping[str, str]) -> list[Artifact]:
 # Delta 4.4.0, and its dependencies that pyspark/jars does not have in any version. Do not add the others (Jackson,
 # Parquet, Hadoop, …): two versions of a class on Spark's class path cause errors that are hard to read. Two more are
 # not needed: RoaringBitmap's `shims`, as pyspark has RoaringBitmap 1.x, and commons-logging, as it has jcl-over-slf4j.
-_DELTA = (
-    Artifact(
-        "io.delta",
-        "delta-spark_4.2_2.13",
-        "4.4.0",
-        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
-    ),
-    Artifact("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
-    Artifact(
-        "io.delta", "delta-kernel-api", "4.4.0", "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11"
-    ),
-    Artifact(
-        "io.delta", "delta-kernel-defaults", "4.4.0", "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b"
-    ),
-    Artifact(
-        "io.delta",
-        "delta-kernel-unitycatalog",
-        "4.4.0",
-        "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
-    ),
-    Artifact(
-        "io.unitycatalog",
-        "unitycatalog-client",
-        "0.6.0",
-        "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
-    ),
-    Artifact(
-        "io.unitycatalog",
-        "unitycatalog-hadoop",
-        "0.6.0",
-        "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
-    ),
-    Artifact(
-        "com.fasterxml.jackson.datatype",
-        "jackson-datatype-jdk8",
-        "2.13.5",
-        "e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55",
-    ),
-    Artifact(
-        "javax.annotation",
-        "javax.annotation-api",
-        "1.3.2",
-        "e04ba5195bcd555dc95650f7cc614d151e4bcd52d29a10b8aa2197f3ab89ab9b",
-    ),
+_DELTA = pinned(
+    {
+        "io.delta": """
+            delta-spark_4.2_2.13 4.4.0 27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead
+            delta-storage 4.4.0 c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc
+            delta-kernel-api 4.4.0 ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11
+            delta-kernel-defaults 4.4.0 225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b
+            delta-kernel-unitycatalog 4.4.0 cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa
+        """,
+        "io.unitycatalog": """
+            unitycatalog-client 0.6.0 48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19
+            unitycatalog-hadoop 0.6.0 c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150
+        """,
+        "com.fasterxml.jackson.datatype": """
+            jackson-datatype-jdk8 2.13.5 e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55
+        """,
+        "javax.annotation": """
+            javax.annotation-api 1.3.2 e04ba5195bcd555dc95650f7cc614d151e4bcd52d29a10b8aa2197f3ab89ab9b
+        """,
+    }
 )
 
 _JDBC = Artifact(
@@ -121,28 +97,19 @@ _JDBC = Artifact(
 
 # Spark's own Kafka source, and its dependencies that pyspark/jars does not have. No mirror has the token provider of
 # 4.2.0. That of 4.0.0 has the same classes.
-_SPARK_KAFKA = (
-    Artifact(
-        "org.apache.spark",
-        "spark-sql-kafka-0-10_2.13",
-        "4.2.0",
-        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
-    ),
-    Artifact(
-        "org.apache.spark",
-        "spark-token-provider-kafka-0-10_2.13",
-        "4.0.0",
-        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
-    ),
-    Artifact(
-        "org.apache.kafka", "kafka-clients", "3.9.2", "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8"
-    ),
-    Artifact(
-        "org.apache.commons",
-        "commons-pool2",
-        "2.13.1",
-        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
-    ),
+_SPARK_KAFKA = pinned(
+    {
+        "org.apache.spark": """
+            spark-sql-kafka-0-10_2.13 4.2.0 64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705
+            spark-token-provider-kafka-0-10_2.13 4.0.0 f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767
+        """,
+        "org.apache.kafka": """
+            kafka-clients 3.9.2 014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8
+        """,
+        "org.apache.commons": """
+            commons-pool2 2.13.1 f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f
+        """,
+    }
 )
 
 # Presto's test helper: the only MySQL server for Linux in a Maven repository. The jar contains a tar.gz.
