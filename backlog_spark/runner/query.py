@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.common.failure_causes import first_line, was_interrupted
 from backlog_spark.common.failure_causes import next_step as hint_of
-from backlog_spark.common.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
-from backlog_spark.common.loopback import LoopbackServer
+from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.next_step import (
     AVAILABLE_NOW,
@@ -42,16 +41,15 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
     Node,
     SourceNode,
-    SourceSpec,
     has_frames,
     informed,
     sources_of,
-    state_name,
 )
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import QueryRuns
+from backlog_spark.runner.source_loader import SourceLoader
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
@@ -60,7 +58,7 @@ from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
 from backlog_spark.spark.plan_builder import Plans
-from backlog_spark.spark.session import load, loading, own_conf, register, session_conf
+from backlog_spark.spark.session import own_conf, register, session_conf
 from backlog_spark.spark.source_layout import DeclaredSources
 from backlog_spark.spark.stop_between_batches import (
     INTERRUPTED,
@@ -68,8 +66,7 @@ from backlog_spark.spark.stop_between_batches import (
     reporting_its_end,
     set_interval_after_batch,
 )
-from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
-from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
+from backlog_spark.spi.pacing import poll_every_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +78,6 @@ __all__ = ["BacklogQuery"]
 
 _log = logging.getLogger(__name__)
 
-# How long a source waits for rows in one call. Spark checks for a stop between calls.
-_POLL_WAIT_MS = 500
 # Spark polls every 10 ms by default. Polling a Python source that often keeps a third of a core busy.
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
@@ -118,14 +113,14 @@ class BacklogQuery(QueryRuns):
         tracker = QueryTracker(name, self.intervals)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
         register(spark)
-        self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in sources_of(node)]
+        self._loader = SourceLoader(spark, self._checkpoint, lambda: self._in_backlog or self._judge.is_backlog)
+        self._infos = [self._loader.inspect(spec) for spec in sources_of(node)]
         self._node = node = informed(node, self._infos)
         self._outputs = Outputs(sinks)
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
-        self._runner: LoopbackServer | None = None
         self._in_backlog = False  # any source of ours, at the end of the newest batch
         self._declared = DeclaredSources(self._checkpoint, node, self._infos)
         rules, min_stay_ms = parse_rules(settings)
@@ -167,48 +162,16 @@ class BacklogQuery(QueryRuns):
     def _recall(self) -> None:
         if self._facts.has_frames and self._facts.sorts_backlog:
             require("end between batches")  # rows of the frames after the end of the backlog must not come sorted
-        if self._checkpoint.latest_batch() is None:  # later the start position may be gone: it is not needed then
-            for spec in sources_of(self._node):
-                with loading(spec.format):
-                    check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
+        specs = sources_of(self._node)
+        if self._checkpoint.latest_batch() is None:
+            self._loader.check_first(specs)
         self._declared.recall()
-        for spec, offset in zip(sources_of(self._node), self._declared.offsets(), strict=True):
-            if offset is not None:
-                with loading(spec.format):
-                    check_resume(spec.format, {**spec.options, **self._metadata_location(spec)}, offset)
-
-    def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
-        """The option for a source that keeps files of its own, unless the user has set it."""
-        given = "metadatalocation" in {option.lower() for option in spec.options}
-        if given or spec.format not in KEEPS_METADATA:
-            return {}
-        return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
+        self._loader.check(specs, self._declared.offsets())
 
     def _load(self, node: SourceNode) -> DataFrame:
-        """Load a source. The runner adds options, and removes intervals where the trigger does the pacing."""
-        more: dict[str, str | None] = {}
-        target = self._step.target
-        if node.spec.format in CONNECTORS:
-            more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
-            if self._facts.sources_pace:
-                more["interval"] = f"{self._facts.interval_ms} ms"
-            if (during := self._facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
-                more["intervalDuringBacklog"] = f"{during} ms"
-                if target is None:
-                    more[QUERY_TOKEN] = self._runner_token()
-            if target is None and self._facts.source_waits:
-                more[POLL_WAIT] = str(_POLL_WAIT_MS)
-            if target is not None:
-                more["availableNowTarget"] = target
-        frame = load(self._spark, node.spec, more)
+        frame = self._loader.load(node, self._facts, self._step.target)
         self._declared.add(node, frame)
         return frame
-
-    def _runner_token(self) -> str:
-        """Address and token with which sources ask the runner whether the query is in backlog. `_close` ends it."""
-        if self._runner is None:
-            self._runner = LoopbackServer(lambda _: {"isProcessingBacklog": self._in_backlog or self._judge.is_backlog})
-        return f"{self._runner.port}:{self._runner.token}"
 
     def _decide(self) -> Step:
         flags = self._declared.flags()
@@ -375,8 +338,7 @@ class BacklogQuery(QueryRuns):
         return error
 
     def _close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
+        self._loader.close()
         if self._keyed is not None:
             self._keyed.close()
 

@@ -1,0 +1,127 @@
+"""Checks and loads the sources of a query, with the options that the runner adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backlog_spark.common.intervals import INTERVAL_OPTIONS
+from backlog_spark.common.loopback import LoopbackServer
+from backlog_spark.model.nodes import SourceNode, SourceSpec, state_name
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.session import load, loading
+from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN
+from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backlog_spark.decide.next_step import Facts
+    from backlog_spark.spi.source_info import SourceInfo
+
+__all__ = ["SourceLoader"]
+
+# How long a source waits for rows in one call. Spark checks for a stop between calls.
+_POLL_WAIT_MS = 500
+
+
+class SourceLoader:
+    """Checks and loads sources.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : Checkpoint
+    is_in_backlog : callable
+        Whether the query is processing backlog. The sources may ask it.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, is_in_backlog: Callable[[], bool]) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._is_in_backlog = is_in_backlog
+        self._server: LoopbackServer | None = None
+
+    def inspect(self, spec: SourceSpec) -> SourceInfo | None:
+        """What a source says about itself; None if it is not a connector's.
+
+        Raises
+        ------
+        BacklogError
+            Raised by the connector.
+        """
+        return inspect(spec.format, self._options(spec))
+
+    def check(self, specs: Sequence[SourceSpec], offsets: Sequence[Mapping[str, Any] | None]) -> None:
+        """Check that sources can continue from their offsets.
+
+        Raises
+        ------
+        BacklogError
+            Raised by a connector.
+        """
+        for spec, offset in zip(specs, offsets, strict=True):
+            if offset is not None:
+                with loading(spec.format):
+                    check_resume(spec.format, self._options(spec), offset)
+
+    def check_first(self, specs: Sequence[SourceSpec]) -> None:
+        """Check that everything in the sources' options exists, before the first batch.
+
+        Later the start position may no longer exist. It is not needed then.
+
+        Raises
+        ------
+        BacklogError
+            Raised by a connector.
+        """
+        for spec in specs:
+            with loading(spec.format):
+                check_start(spec.format, self._options(spec))
+
+    def load(self, node: SourceNode, facts: Facts, target: str | None) -> DataFrame:
+        """Load a source. If the trigger does the pacing, the options for intervals are removed.
+
+        Parameters
+        ----------
+        target : str or None
+            The option ``availableNowTarget``; None if the run does not end by itself.
+        """
+        more: dict[str, str | None] = {}
+        if node.spec.format in CONNECTORS:
+            more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
+            if facts.sources_pace:
+                more["interval"] = f"{facts.interval_ms} ms"
+            if (during := facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
+                more["intervalDuringBacklog"] = f"{during} ms"
+                if target is None:
+                    more[QUERY_TOKEN] = self._token()
+            if target is None and facts.source_waits:
+                more[POLL_WAIT] = str(_POLL_WAIT_MS)
+            if target is not None:
+                more["availableNowTarget"] = target
+        return load(self._spark, node.spec, more)
+
+    def close(self) -> None:
+        """Called when the query has ended."""
+        if self._server is not None:
+            self._server.close()
+
+    def _token(self) -> str:
+        """Address and token with which sources ask whether the query is in backlog. `close` ends it."""
+        if self._server is None:
+            self._server = LoopbackServer(lambda _: {"isProcessingBacklog": self._is_in_backlog()})
+        return f"{self._server.port}:{self._server.token}"
+
+    def _options(self, spec: SourceSpec) -> dict[str, str]:
+        return {**spec.options, **self._metadata_location(spec)}
+
+    def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
+        """The option for a source that keeps files of its own, unless the user has set it."""
+        given = "metadatalocation" in {option.lower() for option in spec.options}
+        if given or spec.format not in KEEPS_METADATA:
+            return {}
+        return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
