@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # The columns that come and go; those that are there at first among them.
 POOL = ("wy4", "ty5", "wy6", "ty7", "dy8", "by9")
 _SPARK = {"w": "smallint", "t": "string", "d": "decimal(6,2)", "b": "binary"}
-_LIMIT_S = 240
+_STILL_S = 240
 # Every statement ends a batch of each query, once for each table, and that takes seconds.
 _ALTERS_A_LIFE = 2
 # The first table is altered and the second not yet; the server is down.
@@ -179,12 +179,17 @@ def torture_lives(
             return found + storm.done + swaps.done + done
 
         def wait_for(reached: Callable[[], bool], what: str) -> None:
-            limit = time.monotonic() + _LIMIT_S
+            place, since = None, time.monotonic()
             while not reached():
                 job.go_on()
                 for query in queries:
                     assert query.isActive, query.exception()
-                assert time.monotonic() < limit, f"{what} did not come: {job.position(LOG)}, {job.position(STATE)}"
+                now = [(job.commits(name), job.ended) for name in (LOG, STATE)]
+                if now != place:
+                    place, since = now, time.monotonic()
+                assert time.monotonic() < since + _STILL_S, (
+                    f"{what} did not come, and nothing moves: {job.position(LOG)}, {job.position(STATE)}"
+                )
                 if show is not None:
                     show(tally())
                 time.sleep(0.02)
