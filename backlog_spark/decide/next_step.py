@@ -72,6 +72,8 @@ class Facts:
         Whether a rule decides when those are in backlog.
     waits_for_rows : bool
         Whether its first source can wait for rows itself.
+    is_timed : bool
+        Whether a keyed operator has timers or watermarks, and so a control source beside the query's own.
     """
 
     interval_ms: int
@@ -83,6 +85,7 @@ class Facts:
     has_frames: bool = False
     has_rules: bool = False
     waits_for_rows: bool = False
+    is_timed: bool = False
 
     @property
     def sorts_backlog(self) -> bool:
@@ -107,8 +110,11 @@ class Facts:
 
     @property
     def source_waits(self) -> bool:
-        """Whether the source waits for rows itself: it is the only source, and Spark waits for no tick."""
-        alone = len(self.ours) == 1 and not self.has_frames and not self.is_keyed
+        """Whether the source waits for rows itself: no other source has rows at any time, and Spark waits for no tick.
+
+        The seed source of a keyed operator may stand beside it: it has rows only at the start of a run.
+        """
+        alone = len(self.ours) == 1 and not self.has_frames and not self.is_timed
         return alone and not self.ticks and self.waits_for_rows
 
     def batch_target_ms(self, *, ends_by_itself: bool) -> int | None:

@@ -44,6 +44,7 @@ __all__ = [
     "enters_behind",
     "has_frames",
     "informed",
+    "is_timed",
     "joins_results",
     "keyed_from_output",
     "operator_attributes",
@@ -320,6 +321,11 @@ def joins_results(root: Node) -> bool:
 def has_frames(root: Node) -> bool:
     """Whether streaming DataFrames are among the inputs. Their sources carry no flag."""
     return any(isinstance(node, FrameNode) for node in root.walk())
+
+
+def is_timed(root: Node) -> bool:
+    """Whether a keyed operator among the nodes has timers or watermarks."""
+    return any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk())
 
 
 def keyed_from_output(root: Node) -> list[str]:

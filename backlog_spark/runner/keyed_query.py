@@ -20,7 +20,7 @@ from backlog_spark.common.settings import MAX_KEY_GROUPS
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
 from backlog_spark.decide.next_step import Facts, Step, ends_stay
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, joins_results, operator_attributes
+from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, joins_results, operator_attributes
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -105,7 +105,7 @@ class KeyedPlan:
         self._collects_now = False
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
-        if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
+        if is_timed(root):
             self._time = Timekeeper(
                 spark, checkpoint, root, self._key_groups, mixed=facts.sorts_backlog, max_firing_ms=max_firing_ms
             )

@@ -43,6 +43,7 @@ from backlog_spark.model.nodes import (
     SourceNode,
     has_frames,
     informed,
+    is_timed,
     sources_of,
 )
 from backlog_spark.model.plan_checks import check_source_names
@@ -136,6 +137,7 @@ class BacklogQuery(QueryRuns):
             has_frames=has_frames(node),
             has_rules=bool(self._judge.needs),
             waits_for_rows=bool(self._infos and self._infos[0] and self._infos[0].waits_for_rows),
+            is_timed=is_timed(node),
         )
         self._step = Step(None, 0)
         self._keyed: KeyedPlan | None = None

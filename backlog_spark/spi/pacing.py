@@ -234,8 +234,8 @@ class LongPoll:
     """Waits for rows inside Spark's call of ``latestOffset``.
 
     Each such call costs Spark 5 ms of processor time; a source's look at its server costs 0.3 ms. A source also knows
-    when the next tick is, while Spark would call some time after it. Only for a query with one source: the calls of
-    others would be delayed.
+    when the next tick is, while Spark would call some time after it. Only where no other source may have rows
+    meanwhile: its call would be delayed.
 
     Parameters
     ----------

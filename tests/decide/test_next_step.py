@@ -58,7 +58,9 @@ def test_when_backlog_is_sorted(facts: Facts, sorts: bool, collects: bool) -> No
         (Facts(1_000, 0, False), True, False, False),
         (Facts(1_000, None, False, waits_for_rows=True), False, True, False),  # plain Spark
         (Facts(0, None, False, waits_for_rows=True), False, False, True),
-        (Facts(1_000, 0, True, waits_for_rows=True), True, False, False),  # a control source is beside it
+        (Facts(1_000, 0, True, waits_for_rows=True), True, False, True),
+        # a control source is beside it
+        (Facts(1_000, 0, True, waits_for_rows=True, is_timed=True), True, False, False),
         (Facts(1_000, 0, False, has_frames=True, waits_for_rows=True), False, True, False),
         (Facts(1_000, 0, False, ours=(True, False), waits_for_rows=True), False, True, False),
         (Facts(1_000, 0, False, ours=(True, True), waits_for_rows=True), True, False, False),
