@@ -246,6 +246,18 @@ _REGISTRY: Final = (
         parser=_choice("true", "false"),
     ),
     Setting(
+        name="spark.backlog.eventLog",
+        type="on or off",
+        default="on",
+        bounds="on, off",
+        source="backlog_spark",
+        description=(
+            "Write each start, batch, switch, restart and end as a line of JSON to `backlog/events` in the checkpoint. "
+            "The query goes on if that fails."
+        ),
+        parser=_choice("on", "off"),
+    ),
+    Setting(
         name="spark.backlog.progress",
         type="auto, on or off",
         default="auto",

@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line, was_interrupted
 from backlog_spark.common.failure_causes import next_step as hint_of
@@ -39,6 +39,7 @@ from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
+    KeyedNode,
     Node,
     SourceNode,
     has_frames,
@@ -195,6 +196,19 @@ class BacklogQuery(QueryRuns):
             frame = Plans(self._spark, self._load).stream(self._node)
             return frame, frame.schema, {}
         return self._keyed.start(self._step, self._declared.flags(), self._declared.finished(), self._load)
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "interval_ms": self.intervals.interval_ms,
+            "interval_during_backlog_ms": self.intervals.during_backlog_ms,
+            "sources": [{"name": spec.name, "format": spec.format} for spec in sources_of(self._node)],
+            "sink": type(self._outputs.main).__name__,
+            "operators": [step.name for step in self._node.walk() if isinstance(step, KeyedNode)],
+            "spark": self._spark.version,
+        }
+
+    def _why_this_run(self) -> Step:
+        return self._step
 
     def _leave(self) -> bool:
         return after_report(

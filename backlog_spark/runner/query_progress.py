@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,12 +35,15 @@ class Switch:
         Milliseconds from then on; None: no commit until the backlog ends.
     timestamp : float
         Seconds since 1970 at which the runner learned of it.
+    why : str
+        The reason in words, for example "source orders has left its backlog".
     """
 
     batch_id: int
     mode: Mode
     commit_interval_ms: int | None
     timestamp: float
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class QueryTracker:
         self._progress = BacklogProgress()
         self._last_batch = -1
         self._names: dict[int, str] = {}
+        self._warned: set[int] = set()
 
     def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
         """Called once, before any `take`.
@@ -116,10 +120,16 @@ class QueryTracker:
             for index, flag in flags.items():
                 self._coordinator.register(index)
                 self._coordinator.report(index, flag)
-            self._note(self._coordinator.decision, -1)
+            self._note(self._coordinator.decision, -1, "the mode at the start")
 
-    def take(self, report: ProgressReport) -> None:
-        """Take the report of a committed batch. A batch reported again after a restart is not counted twice."""
+    def take(self, report: ProgressReport) -> bool:
+        """Take the report of a committed batch. A batch reported again after a restart is not counted twice.
+
+        Returns
+        -------
+        bool
+            Whether it is the batch's first report.
+        """
         with self._lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)
@@ -128,13 +138,15 @@ class QueryTracker:
                 self._report(source, report.batch_id)
             if first_time:
                 self._count(report, report.sources)
+            return first_time
 
     def all_read(self, sources: frozenset[int] | None = None) -> None:
         """Called when a run found nothing more to read. These sources, or all, have left backlog."""
         with self._lock:
             for source in self._coordinator.sources:
                 if sources is None or source in sources:
-                    self._decide(self._coordinator.report(source, False), self._last_batch + 1)
+                    why = f"{self._source(source)} has no more rows that were there at the start"
+                    self._decide(self._coordinator.report(source, False), self._last_batch + 1, why)
 
     def wrote(self, written: Written | None) -> None:
         """Called when the main output's sink has written a batch, before Spark commits it."""
@@ -159,8 +171,9 @@ class QueryTracker:
         left = source.is_backlog and not source.is_processing_backlog and not source.finished
         if not (left and source.num_input_rows and source.takes_no_limit):
             return
-        name = self._names.pop(source.index, None)
-        if name is not None:
+        name = self._names.get(source.index)
+        if name is not None and source.index not in self._warned:
+            self._warned.add(source.index)
             _log.warning(
                 "Query %s: batch %d began in the backlog of source %s and ended after it, and the source takes no "
                 "read limit. Live rows of this batch count as backlog. Give the reader latestOffset(start, limit), and "
@@ -169,20 +182,33 @@ class QueryTracker:
             )  # fmt: skip
 
     def _report(self, source: SourceReport, batch_id: int) -> None:
+        name, coordinator = self._source(source.index), self._coordinator
+        enters, leaves = f"{name} reports backlog", f"{name} has left its backlog"
         if source.start_offset != source.end_offset or source.num_input_rows:
-            self._decide(self._coordinator.report(source.index, source.is_backlog), batch_id)
+            is_backlog = source.is_backlog
+            self._decide(coordinator.report(source.index, is_backlog), batch_id, enters if is_backlog else leaves)
         if source.finished:
-            self._decide(self._coordinator.finish(source.index), batch_id + 1)
+            self._decide(coordinator.finish(source.index), batch_id + 1, f"{name} has finished")
         else:
-            self._decide(self._coordinator.report(source.index, source.is_processing_backlog), batch_id + 1)
+            is_backlog = source.is_processing_backlog
+            self._decide(coordinator.report(source.index, is_backlog), batch_id + 1, enters if is_backlog else leaves)
 
-    def _decide(self, decision: Decision, batch_id: int) -> None:
+    def name_of(self, index: int) -> str | None:
+        """The name of the declared source with this number in Spark; None for another source."""
+        with self._lock:
+            return self._names.get(index)
+
+    def _source(self, index: Hashable) -> str:
+        name = self._names.get(index) if isinstance(index, int) else None
+        return f"source {name}" if name else "a streaming DataFrame"
+
+    def _decide(self, decision: Decision, batch_id: int, why: str) -> None:
         if decision.switched:
-            self._note(decision, batch_id)
-            _log.info("Query %s: %s mode from batch %d on", self._name, decision.mode, batch_id)
+            self._note(decision, batch_id, why)
+            _log.info("Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why)
 
-    def _note(self, decision: Decision, batch_id: int) -> None:
-        self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock()))
+    def _note(self, decision: Decision, batch_id: int, why: str) -> None:
+        self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock(), why))
 
     def _count(self, report: ProgressReport, sources: Sequence[SourceReport]) -> None:
         p = self._progress

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import platform
 import queue
 import sys
 import threading
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
@@ -22,6 +23,7 @@ from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.estimate import backlog_rows, rows_before
 from backlog_spark.runner.handle import QueryHandle
+from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.internals import fails_closed
 from backlog_spark.spark.session import is_stopped, session_listener
 from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from backlog_spark.decide.next_step import Step
     from backlog_spark.runner.query_progress import QueryTracker
     from backlog_spark.spark.checkpoint import Checkpoint
 
@@ -74,6 +77,7 @@ class QueryRuns(QueryHandle):
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
         )
         self._show = str(settings["spark.backlog.progress"])
+        self._events = QueryEvents(name, checkpoint, tracker, enabled=settings["spark.backlog.eventLog"] == "on")
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()
@@ -105,9 +109,19 @@ class QueryRuns(QueryHandle):
             `_leave` ended it.
         """
 
+    @abstractmethod
+    def _described(self) -> dict[str, Any]:
+        """The query's sources, sinks and intervals, for the event log. No options: they may be secret."""
+
+    @abstractmethod
+    def _why_this_run(self) -> Step:
+        """The decision that started the present run."""
+
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
-        self._tracker.take(report)
+        if self._tracker.take(report):
+            self._events.batch(report)
+        self._events.switches()
 
     def _leave(self) -> bool:
         """Whether the present run must end at the next batch boundary. Asked after each `_take`."""
@@ -144,7 +158,10 @@ class QueryRuns(QueryHandle):
                 self._recall()
                 self._rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
-        except BaseException:
+            self._events.add("start", **self._described(), python=platform.python_version())
+            self._events.run(self._why_this_run(), self._query)
+        except BaseException as error:
+            self._events.refused(error)
             self._release()
             self._close()
             raise
@@ -231,6 +248,7 @@ class QueryRuns(QueryHandle):
             if self._query is not None:
                 session_listener(self._spark).unsubscribe(str(self._query.id))
             self._close()
+            self._events.ended(self._failure, was_stopped=self._stopping.is_set())
         finally:
             self._release()
             self._ended.set()
@@ -278,6 +296,7 @@ class QueryRuns(QueryHandle):
             self._query = self._run()
         except Exception as error:
             return self._with_hint(error)
+        self._events.run(self._why_this_run(), self._query)
         if self._stopping.is_set():
             self._query.stop()
         return None
@@ -303,6 +322,7 @@ class QueryRuns(QueryHandle):
             try:
                 report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not is_ending else _LOOK_S)
             except queue.Empty:
+                self._events.flush_if_due()
                 if self._query.isActive or is_running(self._query):
                     continue
                 last_look = last_look or time.monotonic()
@@ -322,6 +342,7 @@ class QueryRuns(QueryHandle):
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
                 self._name, format_duration(delay), attempts, self._restarts.max_attempts, first_line(error),
             )  # fmt: skip
+            self._events.add("restart", attempt=attempts, delay_ms=delay, error=first_line(error))
             if self._stopping.wait(delay / 1000):
                 return None
             again = self._next_run()

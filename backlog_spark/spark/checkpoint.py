@@ -25,7 +25,7 @@ from backlog_spark.spi.offset_flags import parse_offset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Checkpoint", "check_is_no_pattern"]
+__all__ = ["Checkpoint", "check_is_no_pattern", "offset_lines"]
 
 _IDENTITY = "identity"
 _REPLACING = "replacing"
@@ -394,7 +394,7 @@ class Checkpoint:
         text = self._read(path)
         if text is None:
             return None
-        found = _offsets_of(text, path)
+        found = offset_lines(text, path)
         self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
         self._lines[batch_id] = found
         return found
@@ -418,7 +418,20 @@ def check_is_no_pattern(location: str) -> None:
         )
 
 
-def _offsets_of(text: str, path: object) -> dict[str, str | None]:
+def offset_lines(text: str, path: object) -> dict[str, str | None]:
+    """The lines of an entry of Spark's offset log, by the source's name or number; None for a source without an offset.
+
+    Parameters
+    ----------
+    text : str
+    path : object
+        For the error.
+
+    Raises
+    ------
+    BacklogError
+        If the entry is not in format v1 or v2.
+    """
     lines = text.split("\n")
     # Line 1 is Spark's own metadata (watermark and fixed confs).
     offsets = [line for line in lines[2:] if line]

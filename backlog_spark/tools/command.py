@@ -1,0 +1,56 @@
+"""The ``backlog-spark`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="backlog-spark")
+def command() -> None:
+    """Look at queries of backlog_spark."""
+
+
+@command.command()
+@click.argument("checkpoint")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the whole offsets.")
+def inspect(checkpoint: str, as_json: bool) -> None:
+    """Show where the query of CHECKPOINT is: mode, batches, sources, switches, sizes.
+
+    CHECKPOINT is the query's checkpointLocation, on a disk or in a store that fsspec knows.
+    """
+    from backlog_spark.tools.inspect import inspected, shown
+    from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+    found = inspected(StoredCheckpoint(checkpoint))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(shown(found))
+
+
+def main() -> None:
+    """Run the command. An error of ours is one line, and the exit status 1."""
+    try:
+        command(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except BacklogError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

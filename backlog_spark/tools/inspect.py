@@ -1,0 +1,154 @@
+"""``backlog-spark inspect``: where a query is, from its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.common.durations import format_duration
+from backlog_spark.spi import offset_flags
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["inspected", "shown"]
+
+_DIRECTORIES = ("offsets", "commits", "state", "backlog")
+_LAST_SWITCHES = 10
+
+
+def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
+    """The state of a query, as values of JSON.
+
+    Returns
+    -------
+    dict
+        ``query`` and ``status`` are None if the query writes no event log. ``status`` is "running or killed" after a
+        start without an end: a checkpoint cannot tell the two apart. ``mode`` follows the newest offsets and is
+        "backlog" or "stream". ``switches`` and ``restarts`` are those that the event log still has.
+    """
+    events = checkpoint.events
+    starts = [event for event in events if event["kind"] == "start"]
+    batches = [event for event in events if event["kind"] == "batch"]
+    last_of_a_process = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
+    last = batches[-1] if batches else {}
+    names = [source["name"] for source in starts[-1]["sources"]] if starts else []
+    return {
+        "location": checkpoint.location,
+        "query": starts[-1]["query"] if starts else None,
+        "identity": checkpoint.identity,
+        "status": _status(last_of_a_process),
+        "mode": "backlog" if any(_in_backlog(s.offset) for s in checkpoint.sources) else "stream",
+        "planned": checkpoint.planned,
+        "committed": checkpoint.committed,
+        "backlog_rows": last.get("backlog_rows"),
+        "backlog_total": last.get("backlog_total"),
+        "last_batch": {name: last.get(name) for name in ("at", "rows", "took_ms")} if last else None,
+        "sources": [
+            {
+                "number": source.number,
+                "name": source.number if not source.number.isdecimal() else _at(names, int(source.number)),
+                "is_processing_backlog": _in_backlog(source.offset),
+                "is_finished": offset_flags.is_finished(source.offset),
+                "offset": source.offset,
+            }
+            for source in checkpoint.sources
+        ],
+        "started": {name: starts[-1].get(name) for name in ("at", "spark", "python")} if starts else None,
+        "intervals_ms": (
+            {"normal": starts[-1].get("interval_ms"), "during_backlog": starts[-1].get("interval_during_backlog_ms")}
+            if starts
+            else None
+        ),
+        "switches": [_without_head(event) for event in events if event["kind"] == "switch"],
+        "restarts": [_without_head(event) for event in events if event["kind"] == "restart"],
+        "sizes": {name: dict(zip(("bytes", "files"), checkpoint.size(name), strict=True)) for name in _DIRECTORIES},
+    }
+
+
+def shown(found: dict[str, Any]) -> RenderableType:
+    """The same as tables for a terminal."""
+    from rich.console import Group
+
+    rows = [
+        ("query", found["query"] or "unknown: it writes no event log"),
+        ("status", found["status"] or "unknown"),
+        ("mode", found["mode"]),
+        ("batches", _batches(found["planned"], found["committed"])),
+        ("backlog", _backlog(found["backlog_rows"], found["backlog_total"])),
+    ]
+    if found["intervals_ms"]:
+        during = found["intervals_ms"]["during_backlog"]
+        shown_during = "not set" if during is None else format_duration(during)
+        rows.append(("interval", f"{format_duration(found['intervals_ms']['normal'])}, during backlog {shown_during}"))
+    if found["started"]:
+        started = found["started"]
+        rows.append(("last start", f"{started['at'][:19]}, Spark {started['spark']}, Python {started['python']}"))
+    if found["restarts"]:
+        rows.append(("restarts", f"{len(found['restarts'])}, last: {found['restarts'][-1]['error']}"))
+    rows += [(f"{name}/", f"{s['bytes']:,} bytes in {s['files']:,} files") for name, s in found["sizes"].items()]
+    sources = [
+        (
+            source["name"] or source["number"],
+            "finished" if source["is_finished"] else "backlog" if source["is_processing_backlog"] else "live",
+        )
+        for source in found["sources"]
+        if source["name"] or not found["query"]  # else it is a source of our own, such as the state handed over
+    ]
+    switches = [
+        (str(switch["batch"]), switch["at"][:19], switch["mode"], switch["why"])
+        for switch in found["switches"][-_LAST_SWITCHES:]
+    ]
+    return Group(
+        _table(found["location"], ("", ""), rows),
+        _table("sources", ("name", "phase"), sources),
+        _table("switches", ("batch", "at", "mode", "because"), switches),
+    )
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left", show_header=any(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _status(last: dict[str, Any] | None) -> str | None:
+    if last is None:
+        return None
+    if last["kind"] == "start":
+        return "running or killed"
+    error = f": {last['error']}" if last.get("error") else ""
+    return f"{'start refused' if last['kind'] == 'refused' else last['status']} at {last['at'][:19]}{error}"
+
+
+def _in_backlog(offset: dict[str, Any] | None) -> bool:
+    return offset_flags.is_processing_backlog(offset)
+
+
+def _at(names: Sequence[str], number: int) -> str | None:
+    return names[number] if number < len(names) else None
+
+
+def _without_head(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name not in ("v", "kind", "query")}
+
+
+def _batches(planned: int | None, committed: int | None) -> str:
+    if planned is None:
+        return "none planned yet"
+    if planned == committed:
+        return f"{planned} is committed"
+    return f"{planned} is planned and not committed; the next start replays it"
+
+
+def _backlog(rows: int | None, total: int | None) -> str:
+    if rows is None:
+        return "unknown"
+    return f"{rows:,} rows" + (f" of about {total:,}" if total is not None and total > rows else "")

@@ -1,0 +1,127 @@
+"""Reads a query's checkpoint without Spark: offsets, commits, events, sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
+from backlog_spark.spark.checkpoint import offset_lines
+from backlog_spark.spi.offset_flags import parse_offset
+
+__all__ = ["SourceOffset", "StoredCheckpoint"]
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """Where a source is.
+
+    Parameters
+    ----------
+    number : str
+        Its number in Spark's plan, or its name if Spark knows one.
+    offset : dict or None
+        None if it has none yet, or none of JSON.
+    """
+
+    number: str
+    offset: dict[str, Any] | None
+
+
+class StoredCheckpoint:
+    """A checkpoint, as it stood when it was first read.
+
+    Parameters
+    ----------
+    location : str
+        A path, or an address that fsspec knows, such as ``s3://bucket/checkpoints/orders``.
+
+    Raises
+    ------
+    SettingError
+        If there is no checkpoint.
+    """
+
+    def __init__(self, location: str) -> None:
+        import fsspec
+
+        self.location = location
+        known = location.replace("s3a://", "s3://", 1)
+        self._files, self._root = fsspec.core.url_to_fs(known)
+        if not self._files.isdir(f"{self._root}/offsets"):
+            raise SettingError(
+                "CHECKPOINT", location, "there is no checkpoint of a streaming query.",
+                "Give the query's checkpointLocation: the directory with `offsets` and `commits` in it.",
+            )  # fmt: skip
+
+    @cached_property
+    def planned(self) -> int | None:
+        """The newest planned batch; None before the first."""
+        return max(self._numbers("offsets"), default=None)
+
+    @cached_property
+    def committed(self) -> int | None:
+        """The newest committed batch; None before the first."""
+        return max(self._numbers("commits"), default=None)
+
+    @cached_property
+    def identity(self) -> str | None:
+        """The id under which sinks store this query's batches; None for a plain Spark query."""
+        found = parse_offset(self._text("backlog/identity.json") or "")
+        return found.get("id") if found else None
+
+    @cached_property
+    def sources(self) -> list[SourceOffset]:
+        """The sources' offsets at the end of the newest planned batch."""
+        if self.planned is None:
+            return []
+        name = f"offsets/{self.planned}"
+        lines = offset_lines(self._text(name) or "", f"{self.location}/{name}")
+        return [SourceOffset(number, parse_offset(line)) for number, line in lines.items()]
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """All events of the log, oldest first; empty if the query writes none.
+
+        Raises
+        ------
+        BacklogError
+            If a newer version of backlog_spark wrote them.
+        """
+        return [json.loads(line) for line in dict.fromkeys(self._event_lines())]
+
+    def _event_lines(self) -> Iterator[str]:
+        for name in in_order(self._names(DIRECTORY)):
+            for line in (self._text(f"{DIRECTORY}/{name}") or "").splitlines():
+                if (version := json.loads(line)["v"]) > VERSION:
+                    raise BacklogError(
+                        f"The event log of {self.location} has version {version}; this command reads {VERSION}.",
+                        "Use the version of backlog_spark that the query runs with.",
+                    )
+                yield line
+
+    def size(self, name: str) -> tuple[int, int]:
+        """Bytes and number of all files in a directory."""
+        path = f"{self._root}/{name}"
+        sizes = self._files.du(path, total=False) if self._files.exists(path) else {}
+        return sum(sizes.values()), len(sizes)
+
+    def _numbers(self, name: str) -> list[int]:
+        return [int(found) for found in self._names(name) if found.isdecimal()]
+
+    def _names(self, name: str) -> list[str]:
+        path = f"{self._root}/{name}"
+        if not self._files.isdir(path):
+            return []
+        return [found.rpartition("/")[2] for found in self._files.ls(path, detail=False)]
+
+    def _text(self, name: str) -> str | None:
+        try:
+            content: bytes = self._files.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError:  # never written, or removed meanwhile
+            return None
+        return content.decode()

@@ -1,0 +1,149 @@
+"""``backlog-spark inspect`` on checkpoints as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.tools.command import command
+from backlog_spark.tools.inspect import inspected
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+_LIVE = {"version": 3, "isProcessingBacklog": False, "isBacklog": False, "position": ["binlog.000002", 157]}
+
+
+def event(kind: str, at: str = "2026-11-26T16:38:55.852+00:00", **fields: Any) -> dict[str, Any]:
+    return {"v": 1, "at": at, "kind": kind, "query": "orders", **fields}
+
+
+START = event(
+    "start", interval_ms=1_000, interval_during_backlog_ms=600_000, spark="4.2.0", python="3.11.7",
+    sources=[{"name": "orders", "format": "mysql_cdc"}],
+)  # fmt: skip
+SWITCH = event("switch", batch=4, mode="stream", interval_ms=1_000, why="source orders has left its backlog")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Batch 5 is planned, batch 4 committed; the second source has no JSON."""
+    root = tmp_path / "a checkpoint"
+    for name in ("offsets", "commits", "state/0", "backlog/events"):
+        (root / name).mkdir(parents=True)
+    for batch in (4, 5):
+        (root / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(_LIVE)}\n17")
+    (root / "offsets" / ".5.crc").write_text("crc")
+    (root / "commits" / "4").write_text("v1\n{}")
+    (root / "state" / "0" / "1.delta").write_bytes(b"12345")
+    (root / "backlog" / "identity.json").write_text('{"version": 1, "id": "6299a91f-c3a9-4a47-833e-e4dbdb48aaaa"}')
+    return root
+
+
+def write(root: Path, name: str, *events: dict[str, Any]) -> None:
+    (root / "backlog" / "events" / name).write_text("".join(f"{json.dumps(e)}\n" for e in events))
+
+
+def test_all_that_a_checkpoint_says(checkpoint: Path) -> None:
+    batch = event("batch", batch=4, rows=17, took_ms=812, backlog_rows=1_000, backlog_total=1_200)
+    write(checkpoint, "00000001.jsonl", START, SWITCH)
+    write(checkpoint, "00000002.jsonl", SWITCH, batch, event("restart", attempt=1, delay_ms=1_000, error="lost"))
+    found = inspected(StoredCheckpoint(str(checkpoint)))
+    assert found == {
+        "location": str(checkpoint),
+        "query": "orders",
+        "identity": "6299a91f-c3a9-4a47-833e-e4dbdb48aaaa",
+        "status": "running or killed",
+        "mode": "stream",
+        "planned": 5,
+        "committed": 4,
+        "backlog_rows": 1_000,
+        "backlog_total": 1_200,
+        "last_batch": {"at": batch["at"], "rows": 17, "took_ms": 812},
+        "sources": [
+            {"number": "0", "name": "orders", "is_processing_backlog": False, "is_finished": False, "offset": _LIVE},
+            {"number": "1", "name": None, "is_processing_backlog": False, "is_finished": False, "offset": None},
+        ],
+        "started": {"at": START["at"], "spark": "4.2.0", "python": "3.11.7"},
+        "intervals_ms": {"normal": 1_000, "during_backlog": 600_000},
+        "switches": [
+            {
+                "at": SWITCH["at"], "batch": 4, "mode": "stream", "interval_ms": 1_000,
+                "why": "source orders has left its backlog",
+            }
+        ],  # the line that a crash left twice counts once
+        "restarts": [{"at": START["at"], "attempt": 1, "delay_ms": 1_000, "error": "lost"}],
+        "sizes": {
+            "offsets": {"bytes": found["sizes"]["offsets"]["bytes"], "files": 3},
+            "commits": {"bytes": 5, "files": 1},
+            "state": {"bytes": 5, "files": 1},
+            "backlog": {"bytes": found["sizes"]["backlog"]["bytes"], "files": 3},
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (START, "running or killed"),
+        (event("end", status="stopped"), "stopped at 2026-11-26T16:38:55"),
+        (event("end", status="failed", error="disk full"), "failed at 2026-11-26T16:38:55: disk full"),
+        (event("refused", error="no such table"), "start refused at 2026-11-26T16:38:55: no such table"),
+    ],
+)
+def test_how_it_ended(checkpoint: Path, last: dict[str, Any], status: str) -> None:
+    write(checkpoint, "00000001.jsonl", START, last)
+    assert inspected(StoredCheckpoint(str(checkpoint)))["status"] == status
+
+
+def test_a_plain_spark_query_has_no_events(checkpoint: Path) -> None:
+    (checkpoint / "backlog" / "events").rmdir()
+    (checkpoint / "backlog" / "identity.json").unlink()
+    found = inspected(StoredCheckpoint(str(checkpoint)))
+    assert (found["query"], found["identity"], found["status"], found["planned"]) == (None, None, None, 5)
+    done = CliRunner().invoke(command, ["inspect", str(checkpoint)])
+    assert done.exit_code == 0
+    assert "unknown: it writes no event log" in done.output
+
+
+def test_the_table_names_what_matters(checkpoint: Path) -> None:
+    write(checkpoint, "00000001.jsonl", START, SWITCH)
+    done = CliRunner().invoke(command, ["inspect", str(checkpoint)], env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    for text in (
+        "5 is planned and not committed; the next start replays it",
+        "1 s, during backlog 10 min",
+        "source orders has left its backlog",
+        "running or killed",
+    ):
+        assert text in done.output
+
+
+def test_a_newer_event_log_is_refused(checkpoint: Path) -> None:
+    write(checkpoint, "00000001.jsonl", {**START, "v": 2})
+    with pytest.raises(BacklogError, match="has version 2; this command reads 1"):
+        inspected(StoredCheckpoint(str(checkpoint)))
+
+
+def test_the_command_as_a_process(checkpoint: Path, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "backlog_spark.tools", *arguments]
+        return subprocess.run(line, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"})
+
+    write(checkpoint, "00000001.jsonl", START)
+    done = run("inspect", "--json", str(checkpoint))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["query"] == "orders"
+    failed = run("inspect", str(tmp_path / "nothing"))
+    assert failed.returncode == 1
+    assert failed.stdout == ""
+    assert failed.stderr.startswith("error: CHECKPOINT")
+    assert "Give the query's checkpointLocation" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+    assert run("inspect").returncode == 2
