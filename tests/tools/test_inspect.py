@@ -131,6 +131,7 @@ def test_a_newer_event_log_is_refused(checkpoint: Path) -> None:
         inspected(StoredCheckpoint(str(checkpoint)))
 
 
+@pytest.mark.process
 def test_the_command_as_a_process(checkpoint: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "backlog_spark.tools", *arguments]
