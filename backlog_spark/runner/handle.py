@@ -150,6 +150,16 @@ class QueryHandle(Guided, ABC):
             raise self._failure
         return None if timeout is None else ended
 
+    def __repr__(self) -> str:
+        progress, phase = self.backlogProgress, "no backlog"
+        if self.isProcessingBacklog:
+            total = progress.backlog_total
+            left = "unknown" if total is None else f"{max(0, total - progress.backlog_rows):,}"
+            phase = f"backlog rows left: {left}"
+        commits = progress.commits_in_backlog + progress.commits_after
+        rows = f"{progress.rows:,} rows in {commits} commit{'' if commits == 1 else 's'}"
+        return f"<{type(self).__name__} {self._name!r} {self.jobStatus}, mode {self.mode}, {phase}; {rows}>"
+
     def explain(self, extended: bool = False) -> None:
         """Print the plan of the last batch."""
         self.streamingQuery.explain(extended)

@@ -391,7 +391,3 @@ class QueryRuns(QueryHandle):
             query_.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__
-        return f"{kind}({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"

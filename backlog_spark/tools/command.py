@@ -6,6 +6,8 @@ import json
 import sys
 
 import click
+import fsspec  # noqa: F401  (the command needs all of its packages from the beginning)
+import rich  # noqa: F401
 
 from backlog_spark.errors import BacklogError
 
@@ -50,7 +52,3 @@ def main() -> None:
     except BacklogError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

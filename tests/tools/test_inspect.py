@@ -148,3 +148,12 @@ def test_the_command_as_a_process(checkpoint: Path, tmp_path: Path) -> None:
     assert "Give the query's checkpointLocation" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
     assert run("inspect").returncode == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("package", ["click", "rich", "fsspec"])
+def test_a_missing_package_is_one_line(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from backlog_spark.tools import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: the package {package} is missing. Install 'backlog-spark[cli]'.\n"
