@@ -172,6 +172,25 @@ class ForeignQuery(QueryRuns):
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 
+    def _described(self) -> dict[str, Any]:
+        return {
+            "interval_ms": self.intervals.interval_ms,
+            "interval_during_backlog_ms": self.intervals.during_backlog_ms,
+            "sources": [],
+            "phases": list(self._source.phases) if self._source else None,
+            "spark": self._spark.version,
+        }
+
+    def _described_run(self) -> dict[str, Any]:
+        if self._is_bounded():
+            why = "a phase that ends"
+        elif self._in_round:
+            why = "a rule says backlog" if self._judge.is_backlog else "what is there at the start"
+        else:
+            why = "no backlog"
+        phase = self._source.phases[self._phase] if self._source else None
+        return {"phase": phase, "trigger_ms": None if self._in_round else self.intervals.interval_ms, "why": why}
+
     def _context(self) -> RunContext:
         during = self.intervals.during_backlog_ms
         in_backlog = self._in_round and during is not None
@@ -209,7 +228,7 @@ class ForeignQuery(QueryRuns):
             found = figures(report, now, interval, self._outstanding.of(report, name))
             after = self._judge.take(found, time.monotonic() * 1000)
         indices = [source.index for source in report.sources if not has_flag(source.end_offset)]
-        self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
+        super()._take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
         if self._in_round and self._sizer is not None and report.num_input_rows and after:
             # There is more data, so the limit decided the size of this batch.
             self._sizer.started(self._limit, now - max(1, report.duration_ms.get("triggerExecution", 1)))
@@ -250,8 +269,9 @@ class ForeignQuery(QueryRuns):
     def processAllAvailable(self) -> None:
         """Wait until all data present now are committed. For tests, like Spark's method."""
         while True:
-            before = self._checkpoint.latest_committed()
-            self.streamingQuery.processAllAvailable()
-            if self._checkpoint.latest_committed() == before and not self._in_round:
+            run, before = self.streamingQuery, self._checkpoint.latest_committed()
+            run.processAllAvailable()
+            busy = self._in_round or self._is_between_runs(run)
+            if self._checkpoint.latest_committed() == before and not busy:
                 return
             time.sleep(0.2)

@@ -62,15 +62,12 @@ class EventLog:
 
     Parameters
     ----------
-    name : str
-        The query's name.
     files : EventFiles
     clock : callable
         Seconds since 1970.
     """
 
-    def __init__(self, name: str, files: EventFiles, clock: Callable[[], float] = time.time) -> None:
-        self._name = name
+    def __init__(self, files: EventFiles, clock: Callable[[], float] = time.time) -> None:
         self._files = files
         self._clock = clock
         self._lock = threading.Lock()
@@ -91,7 +88,7 @@ class EventLog:
         """
         now = self._clock()
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"v": VERSION, "at": at, "kind": kind, "query": self._name, **_told(fields)})
+        line = json.dumps({"v": VERSION, "at": at, "kind": kind, **_told(fields)})
         with self._lock:
             self._waiting = [*self._waiting[-_WAITING:], f"{line}\n"]
             if kind != FREQUENT or now - self._flushed >= _FLUSH_S:
@@ -127,7 +124,7 @@ class EventLog:
                 self._reduce()
         except Exception as error:
             if not self._has_warned:
-                _log.warning("Query %s goes on, but its event log cannot be written: %s", self._name, first_line(error))
+                _log.warning("The query goes on, but its event log cannot be written: %s", first_line(error))
             self._has_warned = True
 
     def _written(self, text: str) -> tuple[str, str]:

@@ -50,7 +50,7 @@ from backlog_spark.model.nodes import (
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
-from backlog_spark.runner.runs import QueryRuns
+from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
 from backlog_spark.runner.source_loader import SourceLoader
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -207,8 +207,10 @@ class BacklogQuery(QueryRuns):
             "spark": self._spark.version,
         }
 
-    def _why_this_run(self) -> Step:
-        return self._step
+    def _described_run(self) -> dict[str, Any]:
+        step = self._step
+        vehicle = None if step.run is None else step.run.vehicle.value
+        return {"vehicle": vehicle, "trigger_ms": step.trigger_ms, "why": step.why}
 
     def _leave(self) -> bool:
         return after_report(
@@ -418,12 +420,14 @@ class BacklogQuery(QueryRuns):
         without new data.
         """
         while True:
-            before = self._checkpoint.latest_committed()
-            self.streamingQuery.processAllAvailable()
+            run, before = self.streamingQuery, self._checkpoint.latest_committed()
+            run.processAllAvailable()
             if self._facts.sources_pace or self._step.ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
-            if self._checkpoint.latest_committed() == before or not self._facts.sources_pace:
+            if self._is_between_runs(run):
+                time.sleep(NEXT_RUN_S)
+            elif self._checkpoint.latest_committed() == before or not self._facts.sources_pace:
                 return
 
 

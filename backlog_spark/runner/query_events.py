@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.runner.event_log import FREQUENT, EventFiles, EventLog
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
-
-    from backlog_spark.decide.next_step import Step
     from backlog_spark.decide.reports import ProgressReport, SourceReport
     from backlog_spark.runner.query_progress import QueryTracker
 
@@ -22,8 +20,8 @@ class QueryEvents:
 
     Parameters
     ----------
-    name : str
-        The query's name.
+    name : callable
+        The query's name. It may be known only when the first run has started.
     files : EventFiles
         The checkpoint.
     tracker : QueryTracker
@@ -31,21 +29,21 @@ class QueryEvents:
         If false, nothing is written.
     """
 
-    def __init__(self, name: str, files: EventFiles, tracker: QueryTracker, *, enabled: bool) -> None:
+    def __init__(self, name: Callable[[], str], files: EventFiles, tracker: QueryTracker, *, enabled: bool) -> None:
+        self._name = name
         self._files = files
         self._tracker = tracker
-        self._log = EventLog(name, files) if enabled else None
+        self._log = EventLog(files) if enabled else None
         self._switches = 0
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
         if self._log is not None:
-            self._log.add(kind, **fields)
+            self._log.add(kind, query=self._name(), **fields)
 
-    def run(self, step: Step, query: StreamingQuery) -> None:
+    def run(self, run_id: str, described: Mapping[str, Any]) -> None:
         """Called when a run has started."""
-        vehicle = None if step.run is None else step.run.vehicle.value
-        self.add("run", run_id=str(query.runId), vehicle=vehicle, trigger_ms=step.trigger_ms, why=step.why)
+        self.add("run", run_id=run_id, **described)
         self.switches()
 
     def batch(self, report: ProgressReport) -> None:

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from backlog_spark.decide.next_step import Step
     from backlog_spark.runner.query_progress import QueryTracker
     from backlog_spark.spark.checkpoint import Checkpoint
 
-__all__ = ["QueryRuns"]
+__all__ = ["NEXT_RUN_S", "QueryRuns"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +45,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 # How often it tries to end a run. Spark takes the request only while a batch runs.
 _LOOK_TO_END_S = 0.02
+# How often `processAllAvailable` looks for the next run.
+NEXT_RUN_S = 0.05
 # The listener bus is up to 1.3 s late. After this time the runner goes on without the final report.
 _LAST_REPORT_S = 5.0
 # The running queries of this process by checkpoint. In Spark a newer run stops an older one on the same checkpoint; two
@@ -77,7 +78,9 @@ class QueryRuns(QueryHandle):
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
         )
         self._show = str(settings["spark.backlog.progress"])
-        self._events = QueryEvents(name, checkpoint, tracker, enabled=settings["spark.backlog.eventLog"] == "on")
+        self._events = QueryEvents(
+            lambda: self._name, checkpoint, tracker, enabled=settings["spark.backlog.eventLog"] == "on"
+        )
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()
@@ -114,8 +117,8 @@ class QueryRuns(QueryHandle):
         """The query's sources, sinks and intervals, for the event log. No options: they may be secret."""
 
     @abstractmethod
-    def _why_this_run(self) -> Step:
-        """The decision that started the present run."""
+    def _described_run(self) -> dict[str, Any]:
+        """What the present run is and why, for the event log."""
 
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
@@ -159,7 +162,7 @@ class QueryRuns(QueryHandle):
                 self._rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
             self._events.add("start", **self._described(), python=platform.python_version())
-            self._events.run(self._why_this_run(), self._query)
+            self._events.run(str(self._query.runId), self._described_run())
         except BaseException as error:
             self._events.refused(error)
             self._release()
@@ -296,7 +299,7 @@ class QueryRuns(QueryHandle):
             self._query = self._run()
         except Exception as error:
             return self._with_hint(error)
-        self._events.run(self._why_this_run(), self._query)
+        self._events.run(str(self._query.runId), self._described_run())
         if self._stopping.is_set():
             self._query.stop()
         return None
@@ -352,6 +355,10 @@ class QueryRuns(QueryHandle):
             self._tracker.restarted()
             return None
         return error
+
+    def _is_between_runs(self, run: StreamingQuery) -> bool:
+        """Whether a run has ended and another one follows, or may follow."""
+        return self.isActive and not (run is self.streamingQuery and is_running(run))
 
     # -- waiting and stopping -------------------------------------------------------------------------------
 

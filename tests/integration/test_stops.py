@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.runner.runs import QueryRuns
 from backlog_spark.spark import stop_between_batches as boundaries
 from backlog_spark.spark.internals import is_usable
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
+from tests.operators.scripted import append
 
 from .test_foreign import LIMIT_S, files, wait
 
@@ -210,3 +214,47 @@ def test_an_error_of_the_sink_is_reported_even_while_the_run_ends(
     assert "is restarted" in caplog.text
     assert "the disk is full" in caplog.text
     assert sorted(row.n for rows in sink.batches.values() for row in rows) == list(range(40))
+
+
+def test_all_available_rows_include_those_of_the_next_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner takes longer between two runs than `processAllAvailable` waits for new rows."""
+    next_run = QueryRuns._next_run
+
+    def slow(self: QueryRuns) -> BaseException | None:
+        time.sleep(4)
+        return next_run(self)
+
+    monkeypatch.setattr(QueryRuns, "_next_run", slow)
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    for number in range(4):
+        append(tmp_path / "script", pa.table({"k": [number % 2], "v": [1]}), backlog=number < 2)
+    sink = Collect()
+    keyed = (
+        bs.source("scripted", name="s", path=tmp_path / "script").key_by("k").sum("v").write("sums")
+        .trigger(processing_time="100 ms", interval_during_backlog=0)
+        .option("checkpointLocation", str(tmp_path / "sums")).to(sink).start(spark)
+    )  # fmt: skip
+    try:
+        keyed.processAllAvailable()
+        assert sink.newest(1) == {(0,): (2,), (1,): (2,)}
+    finally:
+        keyed.stop()
+    files(tmp_path / "old", 0, 2, rows=1)
+    files(tmp_path / "live", 10, 2, rows=1)
+    found: list[int] = []
+
+    def write(batch: DataFrame, _: int) -> None:
+        found.extend(row.n for row in batch.collect())
+
+    in_phases = bs.backlog_query(
+        lambda ctx: ctx.frame.writeStream.queryName("in_phases").foreachBatch(write),
+        checkpoint=str(tmp_path / "phases"), spark=spark, source=phases(spark, tmp_path, "old", "live"),
+        interval="1 second",
+    )  # fmt: skip
+    try:
+        in_phases.processAllAvailable()
+        assert len(found) == 4
+    finally:
+        in_phases.stop()

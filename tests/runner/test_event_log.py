@@ -62,11 +62,11 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(files: Files, clock: Clock) -> EventLog:
-    return EventLog("orders", files, clock)
+    return EventLog(files, clock)
 
 
 def test_a_line_says_when_what_and_who(log: EventLog, files: Files) -> None:
-    log.add("switch", batch=7, why="source orders has left its backlog", mode=None)
+    log.add("switch", query="orders", batch=7, why="source orders has left its backlog", mode=None)
     assert files.events() == [
         {
             "v": 1,
@@ -109,7 +109,7 @@ def test_close_writes_what_waits(log: EventLog, files: Files) -> None:
 
 def test_the_next_process_goes_on_with_the_numbers(log: EventLog, files: Files, clock: Clock) -> None:
     log.add("start")
-    EventLog("orders", files, clock).add("start")
+    EventLog(files, clock).add("start")
     assert sorted(files.texts) == ["backlog/events/00000001.jsonl", "backlog/events/00000002.jsonl"]
 
 
@@ -182,7 +182,7 @@ def test_a_crash_while_files_are_merged_loses_nothing(
     monkeypatch.setattr(files, "delete", dies)
     for number in range(200):
         if number % 20 == 0:
-            log = EventLog("orders", files, clock)  # another process
+            log = EventLog(files, clock)  # another process
         log.add("restart", attempt=number)
     assert sorted({event["attempt"] for event in files.events()}) == list(range(200))
 
