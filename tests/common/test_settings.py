@@ -19,6 +19,7 @@ def test_defaults() -> None:
         "spark.backlog.timers.interruptible.enabled": "false",
         "spark.backlog.timers.maxFiringTime": None,
         "spark.backlog.fastPythonStart": "true",
+        "spark.backlog.eventLog": "on",
         "spark.backlog.progress": "auto",
         "spark.backlog.rule.offsetsBehindLatest": None,
         "spark.backlog.rule.offsetsBehindLatest.leave": None,
@@ -46,6 +47,7 @@ def test_parsed_settings() -> None:
             "spark.backlog.timers.interruptible.enabled": "True",
             "spark.backlog.timers.maxFiringTime": "2 s",
             "spark.backlog.fastPythonStart": "False",
+            "spark.backlog.eventLog": "Off",
             "spark.backlog.progress": "OFF",
             "spark.backlog.rule.offsetsBehindLatest": "1000000",
             "spark.backlog.rule.bytesOutstanding": "10 GB",
@@ -56,7 +58,7 @@ def test_parsed_settings() -> None:
         }
     )
     assert [v for v in values.values() if v is not None] == [
-        30_000, 0, 1000, 60_000, 32_768, "true", "true", 2_000, "false", "off", 1_000_000, 10 * 2**30, 2**29,
+        30_000, 0, 1000, 60_000, 32_768, "true", "true", 2_000, "false", "off", "off", 1_000_000, 10 * 2**30, 2**29,
         3_600_000, 1.5, 0,
     ]  # fmt: skip
     assert list(values) == list(SETTINGS)
