@@ -117,7 +117,7 @@ $(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check test-fast,$(MAKECMDG
 		rm -rf $(VENV) $(VENV).log; exit 1; }; \
 	rm -f $(VENV).log
 	@echo "setup 2/3: Python packages (PySpark is a download of 450 MB)"
-	@$(PY) -m pip install --quiet --editable '.[mysql,kafka,files,test,dev]' >$(LOG) 2>&1 || { \
+	@$(PY) -m pip install --quiet --editable '.[mysql,kafka,files,cli,test,dev]' >$(LOG) 2>&1 || { \
 		echo "error: pip could not install the packages: $$( \
 			{ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | sed 's/^ *//' | tail -n 1). Is the package index reachable? (log: $(LOG))" >&2; \
 		exit 1; }
