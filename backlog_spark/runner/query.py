@@ -56,6 +56,7 @@ from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
 from backlog_spark.spark.checkpoint import Checkpoint, check_is_no_pattern
+from backlog_spark.spark.driver_claim import NewerDriver
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
@@ -188,6 +189,7 @@ class BacklogQuery(QueryRuns):
             has_unread_seeds=self._keyed is not None and self._keyed.has_unread_seeds(),
             is_last_run=self._then.is_last_run,
         )
+        self._first_batch = 0 if seen.committed is None else seen.committed + 1
         return next_step(self._facts, seen, None if self._keyed is None else self._keyed.ledger())
 
     def _prepare(self) -> tuple[DataFrame, StructType, dict[str, str]]:
@@ -276,6 +278,7 @@ class BacklogQuery(QueryRuns):
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
+            self._check_driver(batch_id)
             flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
             self._hand_over(batch, BatchInfo(batch_id, *flags))
         except Exception as error:
@@ -288,9 +291,12 @@ class BacklogQuery(QueryRuns):
                 )
             if self._stopping.is_set() or (self._leaving and interrupted):
                 raise RuntimeError(INTERRUPTED) from None
-            problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
-            self._sink_error = BacklogError(problem, hint_of(str(error)))
-            self._sink_error.__cause__ = error
+            if isinstance(error, NewerDriver):
+                self._sink_error = error
+            else:
+                problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
+                self._sink_error = BacklogError(problem, hint_of(str(error)))
+                self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:

@@ -24,6 +24,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.estimate import backlog_rows, rows_before
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
+from backlog_spark.spark.driver_claim import LOOK_S, DriverClaim, NewerDriver
 from backlog_spark.spark.internals import fails_closed
 from backlog_spark.spark.session import is_stopped, session_listener
 from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
@@ -73,6 +74,8 @@ class QueryRuns(QueryHandle):
         self._spark = spark
         self._name = name
         self._checkpoint = checkpoint
+        self._driver = DriverClaim(checkpoint)
+        self._first_batch: int | None = None  # the batch that the next run was decided for, until it has begun
         self._tracker = tracker
         self._restarts = RestartPolicy(
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
@@ -120,6 +123,23 @@ class QueryRuns(QueryHandle):
     def _described_run(self) -> dict[str, Any]:
         """What the present run is and why, for the event log."""
 
+    def _check_driver(self, batch_id: int) -> None:
+        """Check that this driver may write a batch. Called before anything of it is written.
+
+        Raises
+        ------
+        NewerDriver
+            If another driver has started on the checkpoint.
+        BacklogError
+            If an older one, paused for long, has committed a batch since this run was decided.
+        """
+        self._driver.check()
+        decided, self._first_batch = self._first_batch, None
+        if decided is not None and batch_id != decided:
+            raise BacklogError(
+                f"Another driver has committed batch {decided} meanwhile.", "Run one driver at a time on a checkpoint."
+            )
+
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
         if self._tracker.take(report):
@@ -154,10 +174,13 @@ class QueryRuns(QueryHandle):
         ------
         SettingError
             If another query of this process runs on the checkpoint.
+        NewerDriver
+            If another driver starts on it at the same time.
         """
         try:
             self._claim()
             with with_next_step(f"Query {self._name!r} could not be started"):
+                self._driver.take()
                 self._recall()
                 self._rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
@@ -183,6 +206,10 @@ class QueryRuns(QueryHandle):
             _running[location] = self
 
     def _release(self) -> None:
+        try:
+            self._driver.release()
+        except Exception as error:  # the JVM may be gone; the next driver removes the claim
+            _log.debug("The claim on checkpoint %s stays: %s", self._checkpoint.location, first_line(error))
         with _claiming:
             for location in [location for location, query_ in _running.items() if query_ is self]:
                 del _running[location]
@@ -226,6 +253,9 @@ class QueryRuns(QueryHandle):
                     if error is None:
                         continue
                     again = False
+                error = self._newer_driver() or error
+                if isinstance(error, NewerDriver):
+                    raise error
                 attempts = self._restarts.attempt_after(attempts, has_committed=self._tracker.last_batch > before)
                 error = self._restart(attempts, error)
                 if error is not None:
@@ -296,6 +326,7 @@ class QueryRuns(QueryHandle):
         if self._stopping.is_set():
             return None
         try:
+            self._driver.check()
             self._query = self._run()
         except Exception as error:
             return self._with_hint(error)
@@ -319,7 +350,12 @@ class QueryRuns(QueryHandle):
         run_id = str(self._query.runId)
         last_look = None
         is_ending = False
+        next_look = time.monotonic() + LOOK_S
         while True:
+            if time.monotonic() > next_look:
+                if (newer := self._newer_driver()) is not None:
+                    return newer
+                next_look = time.monotonic() + LOOK_S
             if self._leaving and not is_ending:
                 is_ending = not is_running(self._query) or end_at_boundary(self._query)
             try:
@@ -338,6 +374,16 @@ class QueryRuns(QueryHandle):
             elif isinstance(report, Terminated) and report.run_id == run_id:
                 return self._why()
 
+    def _newer_driver(self) -> NewerDriver | None:
+        """The error if another driver has started on the checkpoint."""
+        try:
+            self._driver.check()
+        except NewerDriver as error:
+            return error
+        except Exception as error:  # it looks again; a batch is not written before it could
+            _log.warning("Query %s could not look for newer drivers: %s", self._name, first_line(error))
+        return None
+
     def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
         """Restart after a failure. Returns the last error, or None if the query runs."""
         while (delay := self._restarts.wait_ms(attempts)) is not None and not self._stopping.is_set():
@@ -349,6 +395,8 @@ class QueryRuns(QueryHandle):
             if self._stopping.wait(delay / 1000):
                 return None
             again = self._next_run()
+            if isinstance(again, NewerDriver):
+                return again
             if again is not None:
                 error, attempts = again, attempts + 1
                 continue

@@ -137,12 +137,14 @@ class BatchState:
         """What `write_handed_over` kept."""
         return self._read(spark, schema, self._valid(batch_id, "h"))
 
-    def _save(self, frame: DataFrame, name: str) -> str:
+    def _save(self, frame: DataFrame, name: str) -> None:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
         with session_conf(frame.sparkSession, {**_AS_THEY_ARE, **arrow_batches(frame)}):
             frame.write.option("maxRecordsPerFile", _FILE_ROWS).parquet(self._location(attempt))
-        self._checkpoint.write_file(f"{self._directory}/{name}.json", json.dumps({"attempt": attempt}))
-        return attempt
+        pointer = f"{self._directory}/{name}.json"
+        # A newer driver may have completed this version, and handed it over, while this one was paused.
+        if self._checkpoint.read_file(pointer) is None:
+            self._checkpoint.write_file(pointer, json.dumps({"attempt": attempt}))
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
         """A version: the result of `Fold.fold`."""

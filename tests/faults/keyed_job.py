@@ -1,4 +1,4 @@
-"""A program with a keyed query. It kills itself and all its processes at a given point."""
+"""A program with a keyed query. It kills itself and all its processes at a given point, if there is one."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def during_the_fold(fold_class: type | None = None) -> None:
 
 POINTS: dict[str, Callable[[], None]] = {
     "while tasks fold": during_the_fold,
-    "before the state is valid": lambda: before(bs_checkpoint(), "write_file"),
+    "before the state is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/state/")),
     "before the output": lambda: before(bs.DeltaUpsert, "write"),
     "before the commit": lambda: after(bs.DeltaUpsert, "write"),
     "before the publication": lambda: before(BatchState, "publish"),
@@ -362,7 +362,8 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS, **LATER_POINTS}
     every |= PAIRED_POINTS if "shape" in job else BITS_POINTS if "bits" in job else {}
-    every[sys.argv[2]]()
+    if len(sys.argv) > 2:
+        every[sys.argv[2]]()
     if "interrupted" in job:
         fire_few()
     if "files" in job:
