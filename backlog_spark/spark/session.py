@@ -108,8 +108,8 @@ def refuse_spark_connect(thing: object) -> None:
     """
     if type(thing).__module__.startswith("pyspark.sql.connect."):
         raise BacklogError(
-            f"This is a Spark Connect {type(thing).__name__}. "
-            "A query of backlog_spark needs the driver's JVM on the same machine.",
+            f"This is a {type(thing).__name__} of Spark Connect. backlog_spark needs a classic session: it starts, "
+            "follows and stops its queries through the driver's JVM.",
             "Run the job on the driver: with spark-submit, or SparkSession.builder.master(…) without remote(…) and "
             "SPARK_REMOTE. The sources alone, such as spark.readStream.format('mysql_cdc'), may be used where the "
             "Spark Connect server has the package.",

@@ -209,24 +209,6 @@ def test_streams_are_not_read_as_batches_nor_written_to(spark: SparkSession, sou
         spark.range(1).write.format(source_format).mode("append").options(**options).save()
 
 
-def test_spark_connect_is_refused(spark: SparkSession) -> None:
-    # By its module's name: the real one needs packages that nothing here does.
-    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    stream = bs.source("rate", name="a")
-    writer = stream.write("q").option("checkpointLocation", "c").to(Collect())
-    for use in (
-        lambda: writer.start(connected),
-        lambda: bs.register(connected),
-        lambda: bs.sql(connected, "SELECT 1", a=stream),
-        lambda: bs.explain(stream, spark=connected),
-        lambda: bs.stream(connected),
-        lambda: bs.hybrid(connected, "a", phases={}),
-        lambda: bs.backlog_query(lambda ctx: ctx.frame.writeStream, checkpoint="c", spark=connected),
-    ):
-        with pytest.raises(bs.BacklogError, match=r"Spark Connect SparkSession.* Run the job on the driver"):
-            use()
-
-
 def test_what_is_no_session_is_refused() -> None:
     with pytest.raises(bs.BacklogError, match="found None"):
         check_session(None)

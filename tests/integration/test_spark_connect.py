@@ -1,0 +1,139 @@
+"""Spark Connect: the sources run in a real server; what needs a classic session says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backlog_spark.embedded.jars import delta_jars
+from backlog_spark.embedded.launch import launch
+from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.embedded.server import free_port
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 180
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server, which has this package."""
+    import pyspark
+
+    port, log = free_port(), tmp_path_factory.mktemp("connect") / "log"
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": log.parent / "warehouse",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": 2,
+    }
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        *("--class", SERVER, "--master", "local[2]", "--jars", ",".join(map(str, delta_jars()))),
+        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+    ]
+    mine = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with log.open("wb") as out:
+        process = launch(command, os.environ | mine, out)
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while not _answers(port):
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < limit, log.read_text()[-3000:]
+            time.sleep(0.1)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+JOB = """
+    import json, sys
+    from pyspark.sql import SparkSession
+
+    address, folder, mysql = sys.argv[1:]
+    spark = SparkSession.builder.remote(address).getOrCreate()
+
+    def run(stream, name, kind):
+        out = stream.writeStream.format(kind).option("checkpointLocation", f"{folder}/c-{name}")
+        query = out.trigger(availableNow=True).start(f"{folder}/{name}")
+        assert query.awaitTermination(150)
+        return sorted(tuple(row)[:2] for row in spark.read.format(kind).load(f"{folder}/{name}").collect())
+
+    spark.range(3).selectExpr("id", "id * 2 AS n").write.parquet(f"{folder}/old")
+    files = spark.readStream.format("hybrid").option("phases", "files").option("metadataLocation", f"{folder}/m")
+    options = {"host": "127.0.0.1", "port": mysql, "user": "root", "table": "connect.t"}
+    table = spark.readStream.format("mysql_cdc").options(**options)
+    found = {
+        "files": run(files.load(f"{folder}/old"), "files", "parquet"),
+        "table": run(table.load(), "table", "delta"),
+    }
+
+    import backlog_spark as bs
+
+    frame = spark.readStream.format("rate").load()
+    write = bs.source("mysql_cdc", name="t", options=options).write("t").option("checkpointLocation", f"{folder}/c")
+    write = write.to(bs.DeltaAppend(f"{folder}/no"))
+    built = []
+    calls = {
+        "register": lambda: bs.register(spark),
+        "start": lambda: write.start(),
+        "start(spark)": lambda: write.start(spark),
+        "stream": lambda: bs.stream(frame),
+        "explain": lambda: bs.explain(bs.source("rate", name="r"), spark=spark),
+        "sql": lambda: bs.sql(spark, "SELECT id FROM t", t=bs.source("mysql_cdc", name="t", options=options)),
+        "backlog_query": lambda: bs.backlog_query(built.append, checkpoint=f"{folder}/c", spark=spark),
+        "backlog_query()": lambda: bs.backlog_query(built.append, checkpoint=f"{folder}/c"),
+        "hybrid": lambda: bs.hybrid(spark, "h", phases={"a": built.append, "b": built.append}),
+    }
+    refused = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except bs.BacklogError as error:
+            refused[name] = str(error)
+    assert not built
+    print(json.dumps({"found": found, "refused": refused, "calls": list(calls)}))
+    spark.stop()
+"""
+
+
+def test_sources_run_and_the_rest_is_refused(server: str, mysql: MySQLServer, tmp_path: Path) -> None:
+    mysql.execute("CREATE DATABASE connect")
+    mysql.execute("CREATE TABLE connect.t (id INT PRIMARY KEY, v VARCHAR(10))")
+    mysql.execute("INSERT INTO connect.t VALUES (1, 'one'), (2, 'two')")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(JOB), server, str(tmp_path), str(mysql.port)],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["found"] == {"files": [[0, 0], [1, 2], [2, 4]], "table": [[1, "one"], [2, "two"]]}
+    assert list(result["refused"]) == result["calls"]
+    for name, text in result["refused"].items():
+        what = "DataFrame" if name == "stream" else "SparkSession"
+        assert text.startswith(f"This is a {what} of Spark Connect. backlog_spark needs a classic session"), name
+        assert "\n" not in text
+    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "no").exists()
