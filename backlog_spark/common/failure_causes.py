@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from backlog_spark.common.familiar_names import nearest
+from backlog_spark.common.requirements import package_of
 from backlog_spark.errors import BacklogError
 
 __all__ = ["first_line", "nearest_function", "next_step", "one_line", "was_interrupted", "with_next_step"]
@@ -20,19 +21,9 @@ _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
 _INTERRUPTIONS: Final = re.compile(
     r"Interrupted(IO)?Exception|ClosedByInterruptException|JOB_CANCELLED|[Cc]ancelled (as )?part of"
 )
-_OURS: Final = ("backlog_spark", "pyspark_hybrid", "pyspark_mysql_cdc")
-_PACKAGES: Final = {
-    "pymysql": "'backlog-spark[mysql]'",
-    "pymysqlreplication": "'backlog-spark[mysql]'",
-    "cryptography": "'backlog-spark[mysql]'",
-    "confluent_kafka": "'backlog-spark[kafka]'",
-    "kafka": "'backlog-spark[kafka]'",
-    "fsspec": "'backlog-spark[files]'",
-    "deltalake": "'backlog-spark[files]'",
-    "google": "protobuf",
-    "grpc": "grpcio",
-    **dict.fromkeys(_OURS, "backlog-spark"),
-}
+
+# Where Spark's report of a lost task says that it ran.
+_TASK: Final = re.compile(r"\(TID \d+\) \((\S+) executor (\w+)\)")
 
 
 def first_line(error: BaseException) -> str:
@@ -77,17 +68,20 @@ def next_step(text: str) -> str:
         f"PYSPARK_PYTHON, which is {python}," if python else "python3 on the PATH, as PYSPARK_PYTHON is not set,"
     )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
-        package = _PACKAGES.get(missing[1], missing[1])
+        task = _TASK.search(text)
+        where = f"executor {task[2]} on {task[1]}" if task and task[2] != "driver" else "the driver's machine"
         return (
-            f"Spark runs Python with {interpreter} on the driver and on every executor. Install the package there "
-            f"(pip install {package}), send it with spark-submit --py-files or --archives, or set PYSPARK_PYTHON to an "
-            "interpreter that has it."
+            f"On {where} {missing[1]} is missing. Spark runs Python with {interpreter} on the driver and on every "
+            f"executor. Install the package there (pip install {package_of(missing[1])}), send it with spark-submit "
+            "--py-files or --archives, or set PYSPARK_PYTHON to an interpreter that has it. docs/submit.md has the "
+            "commands."
         )
     if re.search(r"Cannot run program \"|failed to connect back", text):
+        archive = " Unpack an archive of --archives in the driver's directory too." if "./" in interpreter else ""
         return (
             f"Spark could not start a Python process with {interpreter} on the driver or an executor. Before the "
             "session is created, set PYSPARK_PYTHON to an interpreter that exists on all of them and has the packages. "
-            "Spark's log has the process's own message."
+            f"Spark's log has the process's own message.{archive}"
         )
     if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
         return nearest_function(routine[1])

@@ -89,6 +89,7 @@ def register(spark: SparkSession) -> None:
         found = shutil.which("python3")
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
+    _pass_on_path(spark)
     _start_faster(spark)
     discover()
     sources = [data_source(source_format) for source_format in CONNECTORS]
@@ -170,6 +171,27 @@ def loading(source_format: str) -> Iterator[None]:
             ) from error
 
 
+def _pass_on_path(spark: SparkSession) -> None:
+    """Give what ``spark-submit --py-files`` has put on this process's path to Spark's processes on this machine.
+
+    Spark gives it to the driver's program and to the executors, but not to the processes that plan Python sources.
+    """
+    environment = spark.sparkContext.environment
+    of_jvm = cast("Any", spark._jvm).System.getenv("PYTHONPATH") or ""
+    there = {*of_jvm.split(os.pathsep), *environment.get("PYTHONPATH", "").split(os.pathsep)}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    new = [e for e in given if e and e not in there and not _is_of_spark(e)]
+    if new:
+        before = environment.get("PYTHONPATH", "")
+        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*new, before] if entry)
+
+
+def _is_of_spark(entry: str) -> bool:
+    """Whether spark-submit puts this on the path itself: Spark's Python directory and the archives in it."""
+    home = os.environ.get("SPARK_HOME")
+    return Path(entry).name.startswith(("pyspark.zip", "py4j-")) or bool(home and Path(entry) == Path(home, "python"))
+
+
 def _start_faster(spark: SparkSession) -> None:
     """Put `startup` on the path of Spark's Python processes. Workers without the directory ignore it."""
     ours = str(Path(startup.__file__).parent)
@@ -222,6 +244,7 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
         known = _sources.setdefault(spark, {})
         if known.get(source.name()) is not source:
             # The path is kept with the source, so it must be set now.
+            _pass_on_path(spark)
             _start_faster(spark)
             _hide_secrets(spark, [source])
             if not _found_by_spark(spark, source.name()):

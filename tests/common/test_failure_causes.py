@@ -83,6 +83,33 @@ def test_the_next_step(text: str, step: str, monkeypatch: pytest.MonkeyPatch) ->
     assert ("PYSPARK_PYTHON is not set" in next_step(text)) == ("Python" in step or "pip" in step)
 
 
+LOST = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times. Lost task 0.3 in stage
+1.0 (TID 7) ({} executor {}): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+ModuleNotFoundError: No module named 'pymysql'"""
+PLANNED = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: Traceback (most recent call last):
+ModuleNotFoundError: No module named 'backlog_spark'"""
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (LOST.format("10.0.0.5", "3"), "On executor 3 on 10.0.0.5 pymysql is missing."),
+        (LOST.format("laptop", "driver"), "On the driver's machine pymysql is missing."),
+        (PLANNED, "On the driver's machine backlog_spark is missing."),
+    ],
+)
+def test_a_missing_package_is_located(text: str, where: str) -> None:
+    assert next_step(text).startswith(where)
+
+
+def test_a_relative_interpreter_is_that_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'java.io.IOException: Cannot run program "./environment/bin/python": error=2'
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    assert next_step(text).endswith("Unpack an archive of --archives in the driver's directory too.")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert "--archives" not in next_step(text)
+
+
 def test_an_error_of_a_query_has_no_next_step_of_its_own() -> None:
     assert next_step("ValueError: no module is named so") == ""
 

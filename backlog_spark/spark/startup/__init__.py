@@ -19,6 +19,7 @@ SERVER = "BACKLOG_SPARK_FORK_SERVER"
 _LONGEST = 100
 
 _PREFIX = "backlog-forks-"
+_SCRIPT = Path(__file__).parent / "backlog_forks.py"
 
 # The key has the process id, as a fork of the driver does not own its servers, and what the server was started with.
 _servers: dict[tuple[int, str, str], tuple[str, subprocess.Popen[bytes]]] = {}
@@ -44,6 +45,8 @@ def fork_server(python: str, environment: Mapping[str, str], modules: Sequence[s
     str or None
         The path of a socket, or None if no server can run here.
     """
+    if not _SCRIPT.is_file():
+        return None  # this package was not unpacked: --py-files brought it as a zip
     key = os.getpid(), python, repr(sorted(environment.items()))
     with _lock:
         known = _servers.get(key)
@@ -63,9 +66,8 @@ def _start(python: str, environment: Mapping[str, str], modules: Sequence[str]) 
         Path(directory).rmdir()
         directory = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
     path = f"{directory}/s"
-    script = Path(__file__).parent / "backlog_forks.py"
     server = subprocess.Popen(
-        [python, str(script), path, *modules], env=dict(environment),
+        [python, str(_SCRIPT), path, *modules], env=dict(environment),
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     atexit.register(_stop, server)

@@ -1,0 +1,47 @@
+"""A program for spark-submit: a query of files into Delta. It prints one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+import backlog_spark as bs
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.spark.session import own_conf
+
+
+def main(lines: str, target: str) -> None:
+    spark = SparkSession.builder.getOrCreate()
+    spark.conf.set("spark.backlog.restart.delay", "5 s")
+    source = bs.source(
+        "hybrid", name="lines", phases="files", path=lines, fileFormat="json", schema="k STRING, v BIGINT"
+    )
+    query = (
+        source.write("lines")
+        .option("checkpointLocation", f"{target}/checkpoint")
+        .to(bs.DeltaAppend(f"{target}/table"))
+        .start(spark)
+    )
+    query.awaitTermination(500)
+    found = {
+        "package": bs.__file__,
+        "settings": parse_settings(own_conf(spark)),
+        "rows": sorted(map(list, spark.read.format("delta").load(f"{target}/table").select("k", "v").collect())),
+        "tasks": sorted(set(spark.range(4, numPartitions=4).mapInPandas(places, "place string").toPandas()["place"])),
+    }
+    print(f"submitted: {json.dumps(found)}")
+    spark.stop()
+
+
+def places(frames):  # type: ignore[no-untyped-def]
+    """Where an executor has the package from."""
+    import backlog_spark
+
+    for frame in frames:
+        yield frame.assign(place=backlog_spark.__file__)[["place"]]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
