@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -11,6 +11,12 @@ PACKAGES := $(VENV)/packages.stamp
 PREPARED := $(VENV)/prepared.stamp
 CLASSES := $(VENV)/classes.stamp
 LOG := $(VENV)/setup.log
+# Clean environments with the built wheel: for a smoke test, and for the archive that spark-submit takes.
+CLEAN := $(VENV)/clean
+PACKED := $(VENV)/packed
+SMOKE := $(VENV)/smoke.stamp
+# Extras of the wheel in them. Spark itself does not go into the archive.
+EXTRAS ?= mysql,kafka,files,delta,sql
 
 # Spark starts its Python workers with this; by default it would take `python3` from PATH, which lacks the packages.
 export PYSPARK_PYTHON := $(PY)
@@ -22,6 +28,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in the order of
 # tests/conftest.py, since by default those with few tests, which take longest here, would come last.
 WORKERS ?= 2
+
+comma := ,
 
 # $(call flag,--name,value): nothing when the value is empty.
 flag = $(if $(2),$(1) '$(2)')
@@ -60,10 +68,20 @@ faults: $(CLASSES) java ## the large grids of kills and random queries; `make te
 torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at the same time [SEED= MINUTES=]
 	@$(PY) -m tests.torture $(call flag,--seed,$(SEED)) $(call flag,--minutes,$(MINUTES))
 
-check: $(PACKAGES) ## lint, format and types
+check: $(PACKAGES) ## lint, format, types, and a smoke test of the built wheel in a clean environment
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy backlog_spark
+	@$(MAKE) $(SMOKE)
+
+dist: $(PACKAGES) ## wheel and sdist; a zip for --py-files; an archive of an environment for --archives [EXTRAS=]
+	@$(call build)
+	@cd dist && wheel=$$(echo *.whl) && cp "$$wheel" "$${wheel%-py3-none-any.whl}-py-files.zip"
+	@rm -rf $(PACKED)
+	@$(call install,$(PACKED),$(EXTRAS))
+	@$(PY) -m venv_pack --quiet --force --prefix $(PACKED) --exclude '*/site-packages/pyspark/*' \
+		--output dist/backlog_spark-environment.tar.gz
+	@ls -1 dist/*
 
 bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=] [KIND= RATE= SECONDS= INTERVAL=]
 	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \
@@ -72,6 +90,25 @@ bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot
 	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS)) \
 		$(call flag,--kind,$(KIND)) $(call flag,--rate,$(RATE)) $(call flag,--seconds,$(SECONDS)) \
 		$(call flag,--interval,$(INTERVAL))
+
+# build makes the wheel from the sdist, so a file that the sdist lacks shows here.
+build = rm -rf build dist && $(PY) -m build --no-isolation --outdir dist . >$(LOG) 2>&1 || { \
+	echo "error: no distributions: $$(grep . $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }
+
+# $(call install,environment,extras): the wheel and what it needs. The second command replaces an older build of the
+# same version.
+install = { test -x $(1)/bin/python || "$$($(PY) -c 'import sys; print(sys._base_executable)')" -m venv $(1); } && \
+	$(1)/bin/python -m pip install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[$(2)]" >$(LOG) 2>&1 && \
+	$(1)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl >>$(LOG) 2>&1 && \
+	$(1)/bin/python -m pip check >>$(LOG) || { \
+	echo "error: the wheel cannot be installed: $$({ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | tail -n 1) (log: $(LOG))" >&2; \
+	exit 1; }
+
+$(SMOKE): $(PACKAGES) tests/smoke.py MANIFEST.in README.md $(shell find backlog_spark connectors pyspark_*.py -name '*.py') | java
+	@$(call build)
+	@$(call install,$(CLEAN),spark$(comma)$(EXTRAS))
+	@$(CLEAN)/bin/python -I tests/smoke.py
+	@touch $@
 
 clean: ## remove the virtual environment, build products and caches of this directory
 	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -103,7 +140,7 @@ $(CLASSES): $(PREPARED) tests/classes.py
 	@$(PY) -m tests.classes
 	@touch $@
 
-$(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check test-fast,$(MAKECMDGOALS)),,java)
+$(PACKAGES): setup.cfg pyproject.toml constraints.txt | $(if $(filter test-fast,$(MAKECMDGOALS)),,java)
 	@found=; for candidate in $(PYTHON) python3.11 python3; do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			found=$$candidate; break; fi; done; \
@@ -117,7 +154,7 @@ $(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check test-fast,$(MAKECMDG
 		rm -rf $(VENV) $(VENV).log; exit 1; }; \
 	rm -f $(VENV).log
 	@echo "setup 2/3: Python packages (PySpark is a download of 450 MB)"
-	@$(PY) -m pip install --quiet --editable '.[mysql,kafka,files,cli,test,dev]' >$(LOG) 2>&1 || { \
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[embedded,cli,test,dev]' >$(LOG) 2>&1 || { \
 		echo "error: pip could not install the packages: $$( \
 			{ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | sed 's/^ *//' | tail -n 1). Is the package index reachable? (log: $(LOG))" >&2; \
 		exit 1; }

@@ -203,8 +203,10 @@ def __getattr__(name: str) -> Any:
         from backlog_spark.common.familiar_names import NoSuchName, choice
 
         raise NoSuchName(f"backlog_spark has no {name!r}.", choice(name, __all__, "It has"))
-    if _MODULES[name] != "errors":
-        from backlog_spark.common.requirements import check_pyspark
+    if _MODULES[name] == "errors":
+        return getattr(importlib.import_module(f"{__name__}.errors"), name)
+    from backlog_spark.common.requirements import check_pyspark, required
 
-        check_pyspark()
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    check_pyspark()
+    with required(f"backlog_spark.{name}"):
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,6 +12,7 @@ from backlog_spark.api.rows import Joined, Keyed, Stream, check_keyed
 from backlog_spark.api.windowed_streams import WindowedStream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import KEYED, described
+from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED, refuse_change_type, refuse_changes
 from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, with_changes
@@ -58,7 +59,9 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         from backlog_spark.operators.aggregates.retracting import aggregate_fold
         from backlog_spark.operators.aggregates.user_fold import FunctionAggregateFold
         from backlog_spark.operators.aggregates.user_functions import only_function
-        from backlog_spark.operators.declare import parse_aggregates
+
+        with required("aggregate"):
+            from backlog_spark.operators.declare import parse_aggregates
 
         function, given = only_function(aggregates)
         declared = [] if function is not None else parse_aggregates(*given, order=self._order)
@@ -225,7 +228,9 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             For an unknown function, with its name, and for both kinds of frame at once.
         """
         from backlog_spark.operators.over.fold import OverFold
-        from backlog_spark.operators.over.select_list import parse_over
+
+        with required("over"):
+            from backlog_spark.operators.over.select_list import parse_over
 
         if rows is not None and range is not None:
             raise BacklogError(f"over was given rows={rows!r} and range={range!r}.", "Give one of them.")

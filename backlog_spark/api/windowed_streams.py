@@ -11,6 +11,7 @@ from backlog_spark.api.aggregations import Aggregations
 from backlog_spark.api.rows import Rows, Stream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import WINDOWED, Guided, described
+from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED, refuse_changes
 from backlog_spark.model.nodes import KeyedNode, state_name, with_changes
@@ -159,7 +160,9 @@ class WindowedStream(Guided, Aggregations[Stream]):
         from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
         from backlog_spark.operators.aggregates.user_fold import FunctionAggregateFold
         from backlog_spark.operators.aggregates.user_functions import only_function
-        from backlog_spark.operators.declare import parse_aggregates
+
+        with required("aggregate"):
+            from backlog_spark.operators.declare import parse_aggregates
 
         function, given = only_function(aggregates)
         if function is not None and self._options.trigger is not None:

@@ -1,13 +1,79 @@
-"""Checks the version of PySpark (pure)."""
+"""Checks the version of PySpark and other packages, and names the extra that brings a missing one (pure)."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 from backlog_spark.errors import BacklogError
 
-__all__ = ["check_pyspark", "refuse_other_than"]
+__all__ = ["check_pyspark", "missing", "package_of", "refuse_other_than", "require", "required"]
 
 _VERSION = "4.2"
-_INSTALL = f"pip install 'pyspark=={_VERSION}.*'"
+_INSTALL = "pip install 'backlog-spark[spark]'"
+
+# What to install for a module, as in `pip install`. The extras are those of setup.cfg.
+_PACKAGES: Final = {
+    "adlfs": "'backlog-spark[azure]'",
+    "confluent_kafka": "'backlog-spark[kafka]'",
+    "cryptography": "'backlog-spark[mysql]'",
+    "datasketches": "'backlog-spark[sql]'",
+    "delta": "'backlog-spark[delta]'",
+    "deltalake": "'backlog-spark[delta]'",
+    "fsspec": "'backlog-spark[files]'",
+    "gcsfs": "'backlog-spark[gcs]'",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "kafka": "'backlog-spark[kafka]'",
+    "pymysql": "'backlog-spark[mysql]'",
+    "pymysqlreplication": "'backlog-spark[mysql]'",
+    "pyspark": "'backlog-spark[spark]'",
+    "s3fs": "'backlog-spark[s3]'",
+    "sqlglot": "'backlog-spark[sql]'",
+    **dict.fromkeys(("backlog_spark", "pyspark_hybrid", "pyspark_mysql_cdc"), "backlog-spark"),
+}
+
+
+def package_of(module: str) -> str:
+    """What ``pip install`` needs for a module: an extra of this package, or a package of that name."""
+    return _PACKAGES.get(module, module)
+
+
+def missing(what: str, module: str) -> BacklogError:
+    """The error for a feature whose package is not installed.
+
+    Parameters
+    ----------
+    what : str
+        The feature: the subject of the error's sentence.
+    module : str
+        The missing module's top-level name.
+    """
+    return BacklogError(
+        f"{what} needs the Python package {module}, which {sys.executable} does not have.",
+        f"Run {sys.executable} -m pip install {package_of(module)}.",
+    )
+
+
+def require(what: str, module: str) -> None:
+    """Refuse a feature whose package is not installed. Parameters as of `missing`."""
+    if importlib.util.find_spec(module) is None:
+        raise missing(what, module)
+
+
+@contextmanager
+def required(what: str) -> Iterator[None]:
+    """Turn a failed import of a package that `package_of` knows into the error of `missing`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module in _PACKAGES or module in ("numpy", "pandas", "pyarrow"):
+            raise missing(what, module) from None
+        raise
 
 
 def check_pyspark() -> None:
@@ -18,12 +84,8 @@ def check_pyspark() -> None:
     BacklogError
         With the version found and what to install.
     """
-    try:
+    with required("backlog_spark"):
         from pyspark.version import __version__
-    except ImportError:
-        raise BacklogError(
-            f"backlog_spark needs PySpark {_VERSION}, but PySpark is not installed.", f"Run {_INSTALL}."
-        ) from None
     refuse_other_than(__version__, "PySpark", f"Run {_INSTALL}.")
 
 

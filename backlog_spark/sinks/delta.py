@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructField, StructType
 
+from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
@@ -190,6 +191,7 @@ class DeltaSink(Sink):
         self._check_columns("partition_by", self.partition_by, stored)
         # Other queries of the session must not get our settings.
         spark = session_copy(context.spark)
+        require(type(self).__name__, "delta")
         delta_log.refuse_without_delta(spark)
         # Delta compares some paths as texts, and resolves a relative path in some calls only.
         self.path = delta_log.qualified_text(spark, self.path)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from backlog_spark.common.requirements import check_pyspark, required
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ CONNECTORS: dict[str, tuple[str, str]] = {
     "hybrid": ("backlog_spark.connectors.hybrid", "HybridDataSource"),
 }
 
-# What has the packages of each, as in ``pip install 'backlog-spark[mysql]'``.
-_EXTRAS = {"mysql_cdc": "mysql", "hybrid": "kafka,files"}
 # Formats that keep files of their own outside the checkpoint, in the directory of the option ``metadataLocation``.
 KEEPS_METADATA = {"hybrid"}
 
@@ -180,7 +179,8 @@ def tables_at(
 
 
 def _module(source_format: str) -> Any:
-    return importlib.import_module(CONNECTORS[source_format][0])
+    with required(source_format):
+        return importlib.import_module(CONNECTORS[source_format][0])
 
 
 def _function(source_format: str, name: str) -> Any:
@@ -201,19 +201,16 @@ def connector_module(source_format: str, name: str) -> Any:
 
 def data_source(source_format: str) -> type[DataSource]:
     """The class of a format. If a needed package is missing, a class that raises an error when it is used."""
-    from backlog_spark.common.requirements import (
-        check_pyspark,  # every Spark session calls this function, so it imports nothing before that
-    )
-
     check_pyspark()
     module, name = CONNECTORS[source_format]
     try:
-        return cast("type[DataSource]", getattr(importlib.import_module(module), name))
-    except ImportError as missing:
-        return _missing(source_format, str(missing))
+        with required(source_format):
+            return cast("type[DataSource]", getattr(importlib.import_module(module), name))
+    except (BacklogError, ImportError) as missing:
+        return _missing(source_format, missing)
 
 
-def _missing(source_format: str, reason: str) -> type[DataSource]:
+def _missing(source_format: str, reason: BacklogError | ImportError) -> type[DataSource]:
     from pyspark.sql.datasource import DataSource
 
     class Missing(DataSource):
@@ -222,11 +219,10 @@ def _missing(source_format: str, reason: str) -> type[DataSource]:
             return source_format
 
         def schema(self) -> StructType:
-            extra = _EXTRAS.get(source_format)
-            what = f"'backlog-spark[{extra}]'" if extra else "it"
+            known = isinstance(reason, BacklogError)
             raise BacklogError(
-                f"{source_format} cannot run in {sys.executable}: {reason}.",
-                f"Install what is missing there (-m pip install {what}), or set PYSPARK_PYTHON to an interpreter that "
+                reason.problem if known else f"{source_format} cannot run in {sys.executable}: {reason}.",
+                f"{reason.hint if known else 'Install what is missing.'} Or set PYSPARK_PYTHON to an interpreter that "
                 "has it, on the driver and on every executor.",
             )
 

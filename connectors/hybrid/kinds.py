@@ -61,7 +61,7 @@ class Kind:
             module = importlib.import_module(f"{__package__}.{self.module}")
         except ImportError as missing:
             raise BacklogError(
-                f"The phase {name} cannot run here: {missing}.", f"pip install 'backlog-spark[{self.extra}]'."
+                f"The phase {name} cannot run here: {missing}.", f"Run pip install 'backlog-spark[{self.extra}]'."
             ) from None
         return cast(Phase, getattr(module, self.phase)(name, options))
 

@@ -34,11 +34,6 @@ class Writers:
     threads : int
     pause : float
         Seconds before each COMMIT, with the transaction open.
-
-    Attributes
-    ----------
-    limit : int or None
-        They wait when there were so many transactions, until this is raised.
     """
 
     def __init__(
@@ -46,7 +41,6 @@ class Writers:
     ) -> None:
         self._stop = threading.Event()
         self._failed: list[BaseException] = []
-        self.limit: int | None = None
         self._writers = [_Writer(server, shape, seed * 100 + i, scratch / f"{i}", pause) for i in range(threads)]
         self._threads = [threading.Thread(target=self._run, args=(w,), name="torture-writer") for w in self._writers]
 
@@ -83,7 +77,7 @@ class Writers:
 
     def _run(self, writer: _Writer) -> None:
         try:
-            writer.run(self._stop, lambda: self.limit is None or self.commits < self.limit)
+            writer.run(self._stop)
         except BaseException as error:
             self._failed.append(error)
 
@@ -91,7 +85,6 @@ class Writers:
 class _Writer:
     def __init__(self, server: MySQLServer, shape: Shape, seed: int, file: Path, pause: float) -> None:
         self._server, self._shape = server, shape
-        self._gate = shape.gate()
         self._chance = random.Random(seed)
         self._file, self._pause = file, pause
         # Whatever is written can be told from all else that is.
@@ -100,16 +93,12 @@ class _Writer:
         self.commits = 0
         self.done: Counter[str] = Counter()
 
-    def run(self, stop: threading.Event, may_go: Callable[[], bool]) -> None:
+    def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
                 with self._server.connect(autocommit=False, local_infile=True, read_timeout=60) as connection:
                     while not stop.is_set():
-                        if may_go():
-                            with self._gate:
-                                self._transaction(connection)
-                        else:
-                            stop.wait(0.005)
+                        self._transaction(connection)
             except (OSError, pymysql.err.Error) as error:
                 if not is_lost(error):
                     raise

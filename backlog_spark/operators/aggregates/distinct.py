@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from datasketches import hll_sketch, hll_union, tgt_hll_type  # type: ignore[import-untyped]
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, LongType, StructType
 
+from backlog_spark.common.requirements import require
 from backlog_spark.operators.aggregates.base import ArgumentAggregate, is_hashable, without_negative_zero
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ApproxCountDistinct(ArgumentAggregate):
     lg_k: int = field(default=12, kw_only=True)
 
     def slots(self, schema: StructType) -> list[DataType]:
+        require(self.function, "datasketches")
         found = self._type(schema)
         if not is_hashable(found):
             raise self._refusal(found, "all but maps and variants")
@@ -73,6 +74,8 @@ class ApproxCountDistinct(ArgumentAggregate):
         return F.coalesce(estimate, F.lit(0).cast(LongType()))
 
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        from datasketches import hll_sketch, tgt_hll_type  # type: ignore[import-untyped]
+
         sketches: list[bytes | None] = []
         for hashes in _grouped(lifted[0], starts):
             sketch = hll_sketch(self.lg_k, tgt_hll_type.HLL_8)
@@ -82,6 +85,8 @@ class ApproxCountDistinct(ArgumentAggregate):
         return [pa.array(sketches, type=pa.binary())]
 
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        from datasketches import hll_sketch, hll_union, tgt_hll_type
+
         sketches: list[bytes | None] = []
         for parts in _grouped(slots[0], starts):
             if len(parts) < 2:

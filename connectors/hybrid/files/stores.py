@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 
 __all__ = ["FileFound", "FsspecStore", "LocalStore", "Store", "arguments_for", "is_hidden", "scheme_of", "store_of"]
@@ -295,7 +296,8 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
     scheme = scheme_of(url)
     if scheme == "file":
         return LocalStore(), str(Path(re.sub(r"^(file|local):(//(?=/))?", "", url, flags=re.IGNORECASE)).absolute())
-    import fsspec  # not needed where all is local
+    with required(f"{scheme}://"):
+        import fsspec  # not needed where all is local
 
     arguments = {name: _argument(text) for name, text in storage.items()}
     try:
@@ -305,7 +307,8 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
         words = str(error) if isinstance(error, ImportError) else f"fsspec knows no such file system as {scheme}"
         raise BacklogError(
             f"{scheme}:// cannot be read: {words}.",
-            "Install fsspec's package for it, such as s3fs, gcsfs or adlfs, on the driver and the workers.",
+            "Install fsspec's package for it on the driver and the executors: pip install 'backlog-spark[s3]', "
+            "'backlog-spark[gcs]' or 'backlog-spark[azure]'.",
         ) from None
     except TypeError:
         raise BacklogError(

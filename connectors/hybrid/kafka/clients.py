@@ -29,5 +29,5 @@ def open_client(properties: Properties, group_id: str, timeout_s: float) -> Kafk
     except ImportError as error:
         raise BacklogError(
             f"kafka.client={properties.client} cannot be loaded: {error}.",
-            "Run `pip install backlog-spark[kafka]` on the driver and the executors.",
+            "Run pip install 'backlog-spark[kafka]' on the driver and the executors.",
         ) from error

@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
+from backlog_spark.common.requirements import missing
 from backlog_spark.errors import BacklogError
 
 from ..options import MySqlOptions
@@ -167,6 +168,11 @@ def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
             raise
     except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
         raise _refused(options, error) from None
+    except RuntimeError as error:
+        if "cryptography" not in str(error):
+            raise
+        # PyMySQL needs it for the password only, and says so when the server asks for that.
+        raise missing(f"A login of user {options.user!r} without TLS", "cryptography") from None
     return connection
 
 
