@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from backlog_spark.embedded.spark_cluster import SparkCluster
-
-from .submitting import archived, bare_python, submit, zipped_package
+from tests.integration.submitting import archived, bare_python, submit, zipped_package
 
 pytestmark = pytest.mark.process
 
