@@ -219,11 +219,12 @@ def _missing(source_format: str, reason: BacklogError | ImportError) -> type[Dat
             return source_format
 
         def schema(self) -> StructType:
-            known = isinstance(reason, BacklogError)
+            problem, hint = f"{source_format} cannot run in {sys.executable}: {reason}.", "Install what is missing."
+            if isinstance(reason, BacklogError):
+                problem, hint = reason.problem, reason.hint
             raise BacklogError(
-                reason.problem if known else f"{source_format} cannot run in {sys.executable}: {reason}.",
-                f"{reason.hint if known else 'Install what is missing.'} Or set PYSPARK_PYTHON to an interpreter that "
-                "has it, on the driver and on every executor.",
+                problem,
+                f"{hint} Or set PYSPARK_PYTHON to an interpreter that has it, on the driver and on every executor.",
             )
 
     return Missing
