@@ -25,7 +25,7 @@ def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    start(job_session(), job).awaitTermination()
+    start(job_session(**job.get("conf", {})), job).awaitTermination()
 
 
 if __name__ == "__main__":

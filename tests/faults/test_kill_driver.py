@@ -42,6 +42,7 @@ class Job:
 
     def __init__(self, root: Path, source: dict[str, str], during: str | None) -> None:
         self.checkpoint, self.target = root / "checkpoint", root / "target"
+        self.environment: dict[str, str] = {}
         self.described: dict[str, Any] = {
             "source": source,
             "interval": "500 ms",
@@ -134,6 +135,7 @@ def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path) -> None:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, **job.environment},
         )
     try:
 

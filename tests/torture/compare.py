@@ -8,12 +8,12 @@ from typing import Any
 
 from backlog_spark.embedded.mysql import MySQLServer
 
-from .capture import Row
+from .capture import EMPTIED, Row
 from .oracle import Change, Image, Log, rows_of
 from .tables import COMES_BACK, DATABASE, DEFAULTS, HAS_DEFAULT, TABLES, Shape, columns_of, family, fate, plain
 
 _SHOWN = 5
-Key = tuple[str, tuple[Any, ...]]
+Key = tuple[str, int, tuple[Any, ...]]
 
 
 class Differences(AssertionError):
@@ -36,33 +36,48 @@ def compare(
     changes: dict[Key, list[Row]] = defaultdict(list)
     sequences = dict.fromkeys(TABLES, 0)
     found: list[str] = []
+    emptied: dict[str, list[str]] = {table: [] for table in TABLES}
     for row in rows:
         of = snapshots if row.kind == "snapshot" else changes
-        of[row.table, row.key].append(row)
+        if row.kind in EMPTIED:
+            emptied[row.table].append(row.kind)
+        else:
+            of[row.table, len(emptied[row.table]), row.key].append(row)
         if row.kind != "snapshot":
             if row.sequence <= sequences[row.table]:
                 found.append(f"sequence {row.sequence} after {sequences[row.table]}: {row}")
             sequences[row.table] = row.sequence
-    last: dict[Key, Image] = {}
-    for key in sorted({*log.changes, *snapshots, *changes}, key=repr):
-        said, was = changes.get(key, []), snapshots.get(key, [])
-        found += [f"{key}: {one}" for one in _of_key(shape, filled, log.changes.get(key, []), was, said)]
+    for table in TABLES:
+        if emptied[table] != log.emptied[table]:
+            found.append(f"{table} was emptied {emptied[table]} and not {log.emptied[table]}")
+    last: dict[tuple[str, tuple[Any, ...]], Image] = {}
+    for key in sorted({*log.changes, *log.bases, *snapshots, *changes}, key=repr):
+        table, epoch, of_row = key
+        said, was, logged = changes.get(key, []), snapshots.get(key, []), log.changes.get(key, [])
+        found += [f"{key}: {one}" for one in _of_key(shape, filled, logged, log.bases.get(key), was, said)]
+        if log.emptied[table][:epoch][-1:] == ["truncate"] and len(said) != len(logged):
+            found.append(f"{key}: {len(said)} changes after a TRUNCATE, and {len(logged)} in the log")
         end = (was + said)[-1:]
-        if end and end[0].kind != "delete":
-            last[key] = end[0].values
+        if epoch == len(emptied[table]) and end and end[0].kind != "delete":
+            last[table, of_row] = end[0].values
     found += _of_tables(server, shape, last)
     if found:
         raise Differences(f"{what}: {len(found)} differences\n" + "\n".join(found[:_SHOWN]))
 
 
-def _of_key(shape: Shape, filled: bool, logged: list[Change], snapshot: list[Row], said: list[Row]) -> list[str]:
-    """What differs in one row's life: the snapshot is where the log was somewhere, and then comes all the rest."""
+def _of_key(
+    shape: Shape, filled: bool, logged: list[Change], base: Image | None, snapshot: list[Row], said: list[Row]
+) -> list[str]:
+    """What differs in one row's life in an epoch, which the row began as ``base``.
+
+    The snapshot is where the log was somewhere, and then comes all the rest.
+    """
     if len(snapshot) > 1:
         return [f"is in the snapshot {len(snapshot)} times"]
     if len(said) > len(logged):
         return [f"{len(said)} changes, and {len(logged)} in the log: {said[len(logged)]}"]
     split = len(logged) - len(said)
-    row = rows_of(logged[:split])
+    row = rows_of(logged[:split], base)
     if (row is None) != (not snapshot):
         told = [kind for kind, _ in logged]
         return [f"snapshot {snapshot}, then {[r.kind for r in said]}, of {told}; then it was {row}"]
@@ -95,7 +110,7 @@ def _differ(shape: Shape, filled: bool, expected: Image, values: Image, *, settl
     return found + [f"there is no {name}" for name in missing]
 
 
-def _of_tables(server: MySQLServer, shape: Shape, last: dict[Key, Image]) -> list[str]:
+def _of_tables(server: MySQLServer, shape: Shape, last: dict[tuple[str, tuple[Any, ...]], Image]) -> list[str]:
     """The end of every row's life and the tables, of which every row was changed last."""
     found = []
     for table in TABLES:

@@ -20,7 +20,7 @@ CONF = {
     "spark.backlog.restart.maxAttempts": "8",
     "spark.backlog.restart.delay": "200 ms",
 }
-_METADATA = "_change_type,_commit_seq,_database,_table,_is_snapshot"
+_METADATA = "_change_type,_commit_timestamp,_commit_seq,_database,_table,_is_snapshot"
 
 
 def start(spark: Any, job: dict[str, Any]) -> list[bs.BacklogQuery]:
@@ -30,7 +30,11 @@ def start(spark: Any, job: dict[str, Any]) -> list[bs.BacklogQuery]:
 
     queries = []
     for name, more, metadata in (
-        (LOG, {"metadataColumns": _METADATA}, "_change_type string, _commit_seq long, _is_snapshot boolean, "),
+        (
+            LOG,
+            {"metadataColumns": _METADATA},
+            "_change_type string, _commit_timestamp timestamp, _commit_seq long, _is_snapshot boolean, ",
+        ),
         (STATE, {}, ""),
     ):
         # All columns that may come: a sink with merge_schema=True would need neither this nor a limit on ALTER TABLE.

@@ -20,12 +20,13 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.embedded.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options
 
-from .capture import Row
+from .capture import EMPTIED, Row
 from .compare import Differences, compare
 from .job import LOG, STATE, start
 from .oracle import Log
 from .readers import SERVER_OPTIONS
 from .storm import Alters, Storm
+from .swaps import Swaps
 from .tables import DATABASE, KINDS, PATTERN, READER, TABLES, Shape, columns_of, family, plain
 from .writers import Writers
 
@@ -43,6 +44,8 @@ _ALTERS_A_LIFE = 2
 # The first table is altered and the second not yet; the server is down.
 _PASSING = ("has other columns than", "was altered", "cannot be reached", "Load the stream again")
 _MOST_ENDED = 20
+# Longer than a second: the log tells times in seconds, and a snapshot's rows have no other place among the changes.
+_CALM_S = 1.5
 
 
 class _Job:
@@ -54,6 +57,7 @@ class _Job:
         rest = ", ".join(f"{name} {_SPARK[name[0]]}" for name in ("wx1", "tx2", "dx3", *POOL))
         self._root = root
         self._process: subprocess.Popen[bytes] | None = None
+        self._calm_since = time.monotonic()
         self.ended = 0
         self.described: dict[str, Any] = {
             "source": {name: value for name, value in source.items() if value},
@@ -118,13 +122,31 @@ class _Job:
         names = [path.name for path in directory.glob("*")] if directory.is_dir() else []
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
-    def position(self, query: str) -> BinlogPosition | None:
-        """Up to where a query has committed the log."""
+    def offset(self, query: str) -> dict[str, Any]:
+        """Where a query's last commit ends; empty if that is not known."""
         path = Path(self.described["checkpoints"]) / query / "offsets" / str(self.commits(query))
+        found: dict[str, Any] = {}
         with contextlib.suppress(OSError, IndexError):
             found = json.loads(path.read_text().splitlines()[2])
-            return BinlogPosition(*found["position"]) if "position" in found else None
-        return None
+        return found
+
+    def position(self, query: str) -> BinlogPosition | None:
+        """Up to where a query has committed the log."""
+        found = self.offset(query)
+        return BinlogPosition(*found["position"]) if "position" in found else None
+
+    def passed(self) -> BinlogPosition | None:
+        """Up to where both queries have committed the log."""
+        first, second = self.position(LOG), self.position(STATE)
+        return min(first, second, key=BinlogPosition.sort_key) if first and second else None
+
+    def is_calm(self, last: BinlogPosition) -> bool:
+        """Whether both queries read only the log, and have passed a position a while ago."""
+        passed, offsets = self.passed(), [self.offset(LOG), self.offset(STATE)]
+        calm = passed is not None and passed.sort_key() >= last.sort_key()
+        if not calm or any(not o or o["isProcessingBacklog"] or "gone" in o or "joining" in o for o in offsets):
+            self._calm_since = time.monotonic()
+        return time.monotonic() - self._calm_since > _CALM_S
 
 
 def torture_lives(
@@ -148,12 +170,13 @@ def torture_lives(
         job = _Job(server, shape, root)
         writers = Writers(server, shape, seed, root, threads=2, pause=0.1)
         pool = dict.fromkeys(POOL, 0)
-        alters = Alters(server, shape, seed + 1, 3.0, lambda: None, pool=pool, most=_ALTERS_A_LIFE * (lives + 1))
-        storm = Storm(server, seed + 2, 3.0, kills=0)
+        alters = Alters(server, shape, seed + 1, 3.0, job.passed, pool=pool, most=_ALTERS_A_LIFE * (lives + 1))
+        swaps = Swaps(server, shape, seed + 3, 0.5, job.is_calm, most=lives + 1)
+        storm = Storm(server, shape, seed + 2, 3.0, kills=0)
 
         def tally() -> Counter[str]:
             found = Counter({"transactions": writers.commits, "alters": sum(alters.done.values())})
-            return found + storm.done + done
+            return found + storm.done + swaps.done + done
 
         def wait_for(reached: Callable[[], bool], what: str) -> None:
             place, since = None, time.monotonic()
@@ -192,7 +215,7 @@ def torture_lives(
             done["drivers killed"] += 1
 
         try:
-            with writers, alters, storm:
+            with writers, alters, storm, swaps:
                 for _ in range(lives):
                     live(chance.random() * 2 * seconds / lives)
                 # Small batches, so that kills hit some; the rest is done sooner with large ones.
@@ -211,10 +234,13 @@ def torture_lives(
                 positions = [job.position(name) for name in (LOG, STATE)]
                 return all(position is not None and position.sort_key() >= end_of_log for position in positions)
 
-            wait_for(caught_up, "the log's end")
-            for query in queries:
+            wait_for(lambda: caught_up() and all(is_whole(job.offset(q)) for q in (LOG, STATE)), "the log's end")
+            # An append of changes has no order among a table's snapshots and its changes before them.
+            for query in queries[0 if not swaps.done else 1 :]:
                 verify(query).raise_for_differences()
+            for query in queries:
                 query.stop()
+            _corrupt_and_repair(spark, job, queries[1], shape, chance)
             log = Log(server, shape)
             compare(server, shape, log, _rows_of_log(spark, job, shape), "the log of changes", filled=True)
             _compare_state(spark, job, server)
@@ -238,15 +264,64 @@ def _settle(server: MySQLServer, shape: Shape, alters: Alters) -> None:
 
 
 def _rows_of_log(spark: SparkSession, job: _Job, shape: Shape) -> list[Row]:
+    rows = [row.asDict() for row in spark.read.format("delta").load(job.described[LOG]).collect()]
+    emptied = [row for row in rows if row["_change_type"] in EMPTIED]
+
+    def place(row: dict[str, Any]) -> tuple[int, bool]:
+        """Rows of a snapshot come after the last statement that emptied their table before they were read."""
+        if not row["_is_snapshot"]:
+            return row["_commit_seq"], False
+        before = [
+            e["_commit_seq"]
+            for e in emptied
+            if e["_table"] == row["_table"] and e["_commit_timestamp"] <= row["_commit_timestamp"]
+        ]
+        return max(before, default=0), True
+
     found = []
-    for row in spark.read.format("delta").load(job.described[LOG]).orderBy("_commit_seq").collect():
-        values = row.asDict()
+    for values in sorted(rows, key=place):
         told = {name: values.pop(name) for name in list(values) if name.startswith("_")}
-        image = {family(name): plain(value) for name, value in values.items()}
         kind = "snapshot" if told["_is_snapshot"] else told["_change_type"]
+        if kind in EMPTIED:
+            found.append(Row(told["_table"], kind, (), {}, told["_commit_seq"]))
+            continue
+        image = {family(name): plain(value) for name, value in values.items()}
         key = tuple(image[name] for name in shape.key_columns)
         found.append(Row(told["_table"], kind, key, image, told["_commit_seq"]))
     return found
+
+
+def is_whole(offset: dict[str, Any]) -> bool:
+    """Whether no table is away and no snapshot of one is read."""
+    return bool(offset) and "gone" not in offset and "joining" not in offset
+
+
+def _corrupt_and_repair(
+    spark: SparkSession, job: _Job, query: BacklogQuery, shape: Shape, chance: random.Random
+) -> None:
+    """Spoil rows of the target at random: `verify` finds exactly these, and mends them."""
+    from delta.tables import DeltaTable
+
+    keys = ["_database", "_table", *shape.key_columns]
+    target = DeltaTable.forPath(spark, job.described[STATE])
+    rows = [tuple(row) for row in target.toDF().select(*keys).collect()]
+    spoilt = chance.sample(sorted(rows, key=repr), min(12, len(rows)))
+    gone, changed = spoilt[::2], spoilt[1::2]
+
+    def among(some: list[tuple[Any, ...]]) -> str:
+        return " OR ".join(
+            "(" + " AND ".join(f"{k} = {v!r}" for k, v in zip(keys, row, strict=True)) + ")" for row in some
+        )
+
+    if gone:
+        target.delete(among(gone))
+    if changed:
+        target.update(among(changed), {"n": "n + 1"})
+    found = verify(query, max_differences=len(rows) + 1)
+    keys_found = {tuple(difference.key[name] for name in keys) for difference in found.differences}
+    assert keys_found == set(spoilt), f"verify found {sorted(keys_found ^ set(spoilt), key=repr)[:5]}"
+    verify(query, repair=True)
+    verify(query).raise_for_differences()
 
 
 def _compare_state(spark: SparkSession, job: _Job, server: MySQLServer) -> None:

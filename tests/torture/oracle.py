@@ -18,17 +18,19 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from backlog_spark.embedded.mysql import MySQLServer
 
-from .tables import DATABASE, TABLES, Shape, family, plain
+from .tables import DATABASE, TABLES, Shape, family, following, plain, preceding
 
 Image = dict[str, Any]
 """Values by the columns' families."""
 Change = tuple[str, Image]
 """Kind, as in ``_change_type``, and image."""
-Changes = dict[tuple[str, tuple[Any, ...]], list[Change]]
-"""In order, by table and key."""
+Changes = dict[tuple[str, int, tuple[Any, ...]], list[Change]]
+"""In order, by table, epoch and key. An epoch of a table ends where all its rows are removed or it gets others."""
 
 _EVENTS = [QueryEvent, XidEvent, GtidEvent, MariadbGtidEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent]
-_ALTERED = re.compile(rf"ALTER TABLE {DATABASE}\.(\w+) /\* (\d+) \*/")
+_ALTERED = re.compile(rf"(?:ALTER|RENAME) TABLE {DATABASE}\.(\w+) /\* (\d+) \*/")
+_EMPTIED = re.compile(rf"(TRUNCATE|DROP) TABLE (?:IF EXISTS )?`?{DATABASE}`?\.`?(\w+)`?")
+_SWAPPED = re.compile(rf"RENAME TABLE {DATABASE}\.(\w+) TO ")
 
 
 class Log:
@@ -37,6 +39,10 @@ class Log:
     Attributes
     ----------
     changes : Changes
+    emptied : dict
+        By table the kinds of the statements that begin its second and later epochs: ``"truncate"`` or ``"drop"``.
+    bases : dict
+        By table, epoch and key the rows that an epoch began with. Only of tables that others were renamed to.
     transactions, altered, broken, truncated : int
         How many there were, with rows of the tables; ALTER TABLEs; transactions without an end; files that end with
         half an event.
@@ -44,6 +50,9 @@ class Log:
 
     def __init__(self, server: MySQLServer, shape: Shape) -> None:
         self.changes: Changes = defaultdict(list)
+        self.emptied: dict[str, list[str]] = {table: [] for table in TABLES}
+        self.bases: dict[tuple[str, int, tuple[Any, ...]], Image] = {}
+        self._next: dict[str, dict[tuple[Any, ...], Image]] = defaultdict(dict)
         self.transactions = self.altered = self.broken = self.truncated = 0
         self._shape = shape
         self._names = dict.fromkeys(TABLES, shape.stages[0])
@@ -89,7 +98,15 @@ class Log:
                 self.altered += 1
             elif text == "COMMIT":
                 self._commit()
-        elif event.schema == DATABASE and event.table in TABLES:
+            elif found := _EMPTIED.match(text):
+                self._next.pop(found[2], None)
+                if found[2] in TABLES:
+                    self.emptied[found[2]].append(found[1].lower())
+            elif (found := _SWAPPED.match(text)) and found[1] in TABLES:
+                self.emptied[found[1]].append("drop")
+                rows = self._next.pop(following(found[1]), {})
+                self.bases.update({(found[1], len(self.emptied[found[1]]), key): row for key, row in rows.items()})
+        elif event.schema == DATABASE and event.table in (*TABLES, *map(following, TABLES)):
             self._rows(event)
 
     def _rows(self, event: Any) -> None:
@@ -117,11 +134,15 @@ class Log:
                 "before": "delete" if moved else "update_preimage",
                 "after": "insert" if moved else "update_postimage",
             }
-            self.changes[table, self._key(image)].append((told.get(kind, kind), image))
+            if table in TABLES:
+                epoch = len(self.emptied[table])
+                self.changes[table, epoch, self._key(image)].append((told.get(kind, kind), image))
+            else:
+                self._next[table][self._key(image)] = image
         self._open = []
 
     def _image(self, table: str, values: list[Any]) -> Image:
-        names = self._names[table]
+        names = self._names[preceding(table)]
         assert len(names) == len(values), f"{table}: {names} and {values}"
         return {family(name): plain(value) for name, value in zip(names, values, strict=True)}
 
@@ -134,7 +155,9 @@ def _skip(event: QueryEvent, key: int) -> None:
     event.packet.read(event.status_vars_length - 1)
 
 
-def rows_of(changes: list[Change]) -> Image | None:
-    """The row that changes leave, or None."""
-    kind, image = changes[-1] if changes else ("delete", {})
+def rows_of(changes: list[Change], base: Image | None) -> Image | None:
+    """The row that changes leave of the one before them, or None."""
+    if not changes:
+        return base
+    kind, image = changes[-1]
     return None if kind == "delete" else image

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +16,8 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.embedded.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb
 
+from .repeating import LATER, Repeating
+from .swaps import swap_for_copy
 from .tables import (
     COMES_BACK,
     DATABASE,
@@ -38,40 +37,7 @@ from .writers import is_lost, patiently
 
 _MOST_COLUMNS = 14
 _UNSUPPORTED = {1845, 1846, 1221, 4023}
-_LATER = {1205, 1213, 1317}
-
-
-class Repeating(ABC):
-    """A thread that does something random again and again, with pauses, until stopped."""
-
-    def __init__(self, seed: int, pause: float) -> None:
-        self.chance = random.Random(seed)
-        self.done: Counter[str] = Counter()
-        self._pause = pause
-        self._stop = threading.Event()
-        self._failed: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run, name=type(self).__name__)
-
-    @abstractmethod
-    def act(self) -> None:
-        """Do it once."""
-
-    def __enter__(self) -> Any:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failed:
-            raise self._failed[0]
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(self._pause * 2 * self.chance.random()):
-                self.act()
-        except BaseException as error:
-            self._failed.append(error)
+_AWAY = {1146, 1412}  # a table is away for a moment, or another one
 
 
 class Alters(Repeating):
@@ -102,7 +68,7 @@ class Alters(Repeating):
         super().__init__(seed, pause)
         self._server, self._shape, self._passed = server, shape, passed
         self._pool, self._most = pool, most
-        self._changes = [self._drop, self._back, self._move, self._index]
+        self._changes = [self._drop, self._back, self._move, self._index, self._online]
         if pool is None:
             self._changes += [self._add, self._add, self._rename, self._widen, self._widen]
         self._number = 0
@@ -110,18 +76,23 @@ class Alters(Repeating):
         self._dropped: dict[str, int] = dict(pool or {})
         self._indexes: list[str] = []
         self._redefined: dict[str, BinlogPosition] = {}
+        self._was_online = False
 
     def act(self) -> None:
         if self._most is not None and sum(self.done.values()) >= self._most:
+            return
+        if self._was_online and not self._is_passed(self._shape.altered):
             return
         change = self.chance.choice(self._changes)
         made = change()
         if made is None:
             return
-        self.alter(*made)
+        self.alter(*made, online=change == self._online)
         self.done[change.__name__[1:]] += 1
 
-    def alter(self, clauses: str, steps: Mapping[str, int], redefined: Sequence[str] = ()) -> None:
+    def alter(
+        self, clauses: str, steps: Mapping[str, int], redefined: Sequence[str] = (), *, online: bool = False
+    ) -> None:
         """Alter both tables.
 
         Parameters
@@ -132,18 +103,25 @@ class Alters(Repeating):
             Columns whose type changes; -1 for one that goes.
         redefined : sequence of str
             Columns that get a new definition.
+        online : bool
+            Alter copies that take the tables' names.
         """
         before = self._shape.stages[self._number]
         with self._shape.lock:
             self._number += 1
-            self._run_on_both(clauses)
+            if online:
+                with self._shape.quiet():
+                    for table in TABLES:
+                        swap_for_copy(self._server, table, self._number, clauses)
+            else:
+                self._run_on_both(clauses)
             self._shape.stages[self._number] = patiently(lambda: columns_of(self._server))
             now = {name: at for name, at in {**self._shape.steps, **steps}.items() if at >= 0}
             self._shape.gone |= {family(name) for name in before} - {family(name) for name in now if fate(name)}
             self._shape.steps = now
-            for name in redefined:
-                file, position = patiently(self._server.binlog_end)
-                self._redefined[family(name)] = BinlogPosition(file, position)
+            self._shape.altered = BinlogPosition(*patiently(self._server.binlog_end))
+            self._was_online = online
+            self._redefined.update(dict.fromkeys(map(family, redefined), self._shape.altered))
 
     def _run_on_both(self, clauses: str) -> None:
         algorithms = ["", ", ALGORITHM=INPLACE", ", ALGORITHM=COPY", ", ALGORITHM=INSTANT"]
@@ -159,7 +137,7 @@ class Alters(Repeating):
                     code = error.args[0] if error.args else 0
                     if code in _UNSUPPORTED:
                         suffix = ""
-                    elif code not in _LATER and not is_lost(error):
+                    elif code not in LATER and not is_lost(error):
                         raise
                     elif is_lost(error) and self._comment(table) != mark:
                         self.done["killed and done"] += 1
@@ -242,9 +220,19 @@ class Alters(Repeating):
         self._indexes.append(f"ix{self._number}")
         return f"ADD INDEX {self._indexes[-1]} (n)", {}, []
 
+    def _online(self) -> Any:
+        """An online change. The columns between two of them, or after another change, are not always in the log."""
+        if not self._is_passed(self._shape.altered):
+            return None
+        clauses, steps, redefined = self.chance.choice([self._index, self._move])() or ("ENGINE=InnoDB", {}, [])
+        return clauses, steps, [*self._shape.steps, *redefined]
+
     def _is_settled(self, name: str) -> bool:
         """Whether every stream is past the last statement that changed the column's definition."""
-        at, passed = self._redefined.get(family(name)), self._passed()
+        return self._is_passed(self._redefined.get(family(name)))
+
+    def _is_passed(self, at: BinlogPosition | None) -> bool:
+        passed = self._passed()
         return at is None or (passed is not None and passed.sort_key() >= at.sort_key())
 
 
@@ -253,17 +241,18 @@ class Storm(Repeating):
 
     Parameters
     ----------
-    server, seed, pause
+    server, shape, seed, pause
     kills : float
         Share of restarts and kills in what it does.
     """
 
-    def __init__(self, server: MySQLServer, seed: int, pause: float, kills: float = 0.15) -> None:
+    def __init__(self, server: MySQLServer, shape: Shape, seed: int, pause: float, kills: float = 0.15) -> None:
         super().__init__(seed, pause)
         self._server = server
+        self._gate = shape.gate()
         self._kills = kills
         self._asked: list[Callable[[], None]] = []
-        self._others = [self._flush, self._cut, self._cut, self._cut, self._names, self._idle]
+        self._others = [self._flush, self._cut, self._cut, self._cut, self._names, self._idle, self._statement]
 
     def act(self) -> None:
         if self._asked:
@@ -291,8 +280,8 @@ class Storm(Repeating):
 
     def kill_in_commit(self) -> None:
         """SIGKILL while a large transaction is written to the log."""
-        with self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
-            for statement in ("SET v = REPEAT('y', 60)", *["SET n = n + 1"] * 8):
+        with self._gate, self._server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            for statement in ("SET v = REPEAT('y', 60)", *["SET n = n + 1"] * 3):
                 with contextlib.suppress(pymysql.err.MySQLError):
                     cursor.execute(f"UPDATE {DATABASE}.t_1 {statement}")
                 with contextlib.suppress(pymysql.err.MySQLError):
@@ -351,8 +340,20 @@ class Storm(Repeating):
                 f"GRANT SELECT ON {DATABASE}.t_1 TO {READER}@'127.0.0.1'",
             ]
         )
+        self._try(statement)
+
+    def _statement(self) -> None:
+        """A change that is logged as a statement, reads a captured table, and writes another as pt-table-checksum."""
+        self._try(
+            "SET SESSION binlog_format = 'STATEMENT'",
+            f"REPLACE percona.checksums SELECT 1, COUNT(*) FROM {DATABASE}.t_1",
+        )
+
+    def _try(self, *statements: str) -> None:
         try:
-            self._server.execute(statement)
+            with self._server.connect() as connection, connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
         except pymysql.err.MySQLError as error:
-            if error.args[0] not in _LATER:
+            if error.args[0] not in LATER | _AWAY:
                 raise

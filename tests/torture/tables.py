@@ -7,13 +7,16 @@ which is the same for one column under all its names.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.embedded.mysql import MySQLServer
 
 DATABASE = "torture"
@@ -30,6 +33,7 @@ KINDS = {
     "b": ("VARBINARY(8)", "VARBINARY(400)", "BLOB"),
     "m": ("DATETIME", "DATETIME(3)", "DATETIME(6)"),
 }
+BEGINNING = BinlogPosition("none.0", 0)
 RENAMED, COMES_BACK, HAS_DEFAULT = FATES = "xyz"
 DEFAULTS = {"w": 7, "t": "seven", "d": Decimal("7.50"), "b": "seven", "m": "2007-07-07T07:07:07"}
 """By kind, as `plain` has them."""
@@ -50,6 +54,16 @@ _ROADS = {
 def family(name: str) -> str:
     """What a column is called before all renames."""
     return name.partition("_")[0]
+
+
+def following(table: str) -> str:
+    """The name of the table that is to take a table's name, with other rows."""
+    return f"{table}_next"
+
+
+def preceding(table: str) -> str:
+    """The captured table whose columns a table has."""
+    return table.removesuffix("_next")
 
 
 def fate(name: str) -> str:
@@ -82,13 +96,32 @@ class Shape:
         Held while the tables are altered: outside of it both are the same.
     gone : set
         Families that were dropped at some time.
+    altered : BinlogPosition
+        The end of the last ALTER TABLE, if there was one.
+    gates : list of Lock
+        One for each thread that writes rows, which holds it from a transaction's beginning to its end.
     """
 
     key: str
     steps: dict[str, int] = field(default_factory=dict)
     stages: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: contextlib.AbstractContextManager[Any] = field(default_factory=threading.RLock)
     gone: set[str] = field(default_factory=set)
+    gates: list[threading.Lock] = field(default_factory=list)
+    altered: BinlogPosition = BEGINNING
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nobody writes rows meanwhile."""
+        with contextlib.ExitStack() as held:
+            for gate in self.gates:
+                held.enter_context(gate)
+            yield
+
+    def gate(self) -> threading.Lock:
+        """A gate for another thread that writes rows."""
+        self.gates.append(threading.Lock())
+        return self.gates[-1]
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -126,6 +159,8 @@ class Shape:
             ),
             f"CREATE TABLE {DATABASE}.other (id INT PRIMARY KEY AUTO_INCREMENT, n BIGINT)",
             f"CREATE TABLE {DATABASE}.feed (id INT, n BIGINT)",
+            "CREATE DATABASE percona",
+            "CREATE TABLE percona.checksums (id INT PRIMARY KEY, found BIGINT)",
             f"CREATE VIEW {DATABASE}.seen AS SELECT {columns}, n, v FROM {DATABASE}.t_1",
             f"CREATE TRIGGER {DATABASE}.fed AFTER INSERT ON {DATABASE}.feed FOR EACH ROW "
             f"INSERT INTO {DATABASE}.t_2 ({columns}, n, v) VALUES ({key}, NEW.n, 'fed') "

@@ -34,6 +34,11 @@ class Writers:
     threads : int
     pause : float
         Seconds before each COMMIT, with the transaction open.
+
+    Attributes
+    ----------
+    limit : int or None
+        They wait when there were so many transactions, until this is raised.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class Writers:
     ) -> None:
         self._stop = threading.Event()
         self._failed: list[BaseException] = []
+        self.limit: int | None = None
         self._writers = [_Writer(server, shape, seed * 100 + i, scratch / f"{i}", pause) for i in range(threads)]
         self._threads = [threading.Thread(target=self._run, args=(w,), name="torture-writer") for w in self._writers]
 
@@ -77,7 +83,7 @@ class Writers:
 
     def _run(self, writer: _Writer) -> None:
         try:
-            writer.run(self._stop)
+            writer.run(self._stop, lambda: self.limit is None or self.commits < self.limit)
         except BaseException as error:
             self._failed.append(error)
 
@@ -85,6 +91,7 @@ class Writers:
 class _Writer:
     def __init__(self, server: MySQLServer, shape: Shape, seed: int, file: Path, pause: float) -> None:
         self._server, self._shape = server, shape
+        self._gate = shape.gate()
         self._chance = random.Random(seed)
         self._file, self._pause = file, pause
         # Whatever is written can be told from all else that is.
@@ -93,12 +100,16 @@ class _Writer:
         self.commits = 0
         self.done: Counter[str] = Counter()
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event, may_go: Callable[[], bool]) -> None:
         while not stop.is_set():
             try:
                 with self._server.connect(autocommit=False, local_infile=True, read_timeout=60) as connection:
                     while not stop.is_set():
-                        self._transaction(connection)
+                        if may_go():
+                            with self._gate:
+                                self._transaction(connection)
+                        else:
+                            stop.wait(0.005)
             except (OSError, pymysql.err.Error) as error:
                 if not is_lost(error):
                     raise
