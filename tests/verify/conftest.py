@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +11,6 @@ from tests.connectors.mysql_cdc.replay import SERVERS
 
 
 @pytest.fixture(scope="session", params=SERVERS)
-def server(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+def server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
     """A real server of MySQL's family; tests use databases of their own."""
-    with request.param() as server:
-        yield server
+    return pool(request.param)

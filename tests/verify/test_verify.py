@@ -11,6 +11,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.decide.coordinator import Mode
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 from .jobs import EVERY, Beside, corrupt, create, found, source, wait
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 ROWS = 600
 
 
+@pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_finds_exactly_the_corrupted_keys_while_query_and_writers_go_on(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
