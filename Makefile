@@ -16,7 +16,7 @@ CLEAN := $(VENV)/clean
 PACKED := $(VENV)/packed
 SMOKE := $(VENV)/smoke.stamp
 # Extras of the wheel in them. Spark itself does not go into the archive.
-EXTRAS ?= mysql,kafka,files,delta,sql
+EXTRAS ?= mysql,kafka,files,delta,sql,cli
 
 # Spark starts its Python workers with this; by default it would take `python3` from PATH, which lacks the packages.
 export PYSPARK_PYTHON := $(PY)

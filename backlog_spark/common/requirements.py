@@ -18,6 +18,7 @@ _INSTALL = "pip install 'backlog-spark[spark]'"
 # What to install for a module, as in `pip install`. The extras are those of setup.cfg.
 _PACKAGES: Final = {
     "adlfs": "'backlog-spark[azure]'",
+    "click": "'backlog-spark[cli]'",
     "confluent_kafka": "'backlog-spark[kafka]'",
     "cryptography": "'backlog-spark[mysql]'",
     "datasketches": "'backlog-spark[sql]'",
@@ -31,6 +32,7 @@ _PACKAGES: Final = {
     "pymysql": "'backlog-spark[mysql]'",
     "pymysqlreplication": "'backlog-spark[mysql]'",
     "pyspark": "'backlog-spark[spark]'",
+    "rich": "'backlog-spark[cli]'",
     "s3fs": "'backlog-spark[s3]'",
     "sqlglot": "'backlog-spark[sql]'",
     **dict.fromkeys(("backlog_spark", "pyspark_hybrid", "pyspark_mysql_cdc"), "backlog-spark"),
