@@ -37,7 +37,7 @@ def main() -> None:
     # Both modules run when a Python process of Spark starts, and on their own path.
     started = ("backlog_spark.spark.startup.sitecustomize", "backlog_spark.spark.startup.backlog_forks")
     for module in pkgutil.walk_packages(bs.__path__, "backlog_spark."):
-        if module.name not in started:
+        if module.name not in started and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in bs.__all__:
         getattr(bs, name)
