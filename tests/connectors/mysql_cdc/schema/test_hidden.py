@@ -83,7 +83,7 @@ def test_other_columns_come_beside_hidden_ones(mysql: MySQLServer, hidden: str, 
     mysql.execute(f"INSERT INTO {hidden} VALUES (4, 'y', 5, 8, 'a4', 'b4', NULL, 6)")
     if not is_mariadb(mysql) and row_metadata == "MINIMAL":
         with pytest.raises(
-            SchemaChanged, match=r"only with binlog_row_metadata=FULL.*indexes on expressions.*as it is"
+            SchemaChanged, match=r"Only with binlog_row_metadata=FULL.*indexes on expressions.*as it is"
         ):
             drained(reader(given), end)
         return
@@ -148,7 +148,7 @@ def test_an_index_behind_what_the_log_describes_is_none() -> None:
     now = TableSchema("d", "t", columns(3), hidden=(Hidden(3),))
     assert hidden_columns(now, ["c0", "c1", "c2"], 4, [], same_order=True) == [Hidden(3)]
     # It had a column less.
-    with pytest.raises(SchemaChanged, match="only with binlog_row_metadata=FULL"):
+    with pytest.raises(SchemaChanged, match="Only with binlog_row_metadata=FULL"):
         hidden_columns(now, ["c0", "c1"], 3, [], same_order=True)
 
 
