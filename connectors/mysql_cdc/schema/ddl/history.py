@@ -32,10 +32,14 @@ class Layout:
         The columns then. If only a column's name is known, its ``data_type`` is "".
     now : tuple of str or None
         Each column's name today; None if it was dropped since.
+    lost : frozenset of str
+        Columns, in lower case, that a stream may still have but whose values here nobody can read: the column was
+        redefined and then dropped, and no column has its name today.
     """
 
     columns: tuple[Column, ...]
     now: tuple[str | None, ...]
+    lost: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -161,13 +165,20 @@ def layouts(
     gone = [c.name for life, c in zip(lives, known, strict=True) if c.name in key and life.now is None]
     if gone:
         raise SchemaChanged(f"The column {gone[0]!r} of the primary key was dropped.", _HINT)
-    return [
-        Layout(
-            tuple(life.at(number, name) for life, name in stage),
-            tuple(life.now.name if life.now else None for life, _ in stage),
-        )
-        for number, stage in enumerate(stages)
-    ]
+    own = {id(life): column.name.lower() for life, column in zip(lives, known, strict=True)}
+    today = {column.name.lower() for column in now}
+    found = []
+    for number, stage in enumerate(stages):
+        columns = tuple(life.at(number, name) for life, name in stage)
+        lost = {
+            each
+            for (life, name), column in zip(stage, columns, strict=True)
+            if id(life) in own and not life.now and not column.data_type
+            for each in (own[id(life)], name.lower())
+        }
+        names = tuple(life.now.name if life.now else None for life, _ in stage)
+        found.append(Layout(columns, names, frozenset(lost - today)))
+    return found
 
 
 def layouts_until_drop(
@@ -297,14 +308,14 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
     """How to convert rows of a layout to a stream with this schema.
 
     A column gets the values of the layout's column that has its name today. If there is none, it gets those of a
-    column that had its name and was dropped since. A column without values is NULL. So is a dropped column of which
-    only the name is known.
+    column that had its name and was dropped since. A column without values is NULL. So is a column that was added and
+    dropped since: only its name is known.
 
     Raises
     ------
     SchemaChanged
-        Values cannot be converted to the declared type without loss, or their type is not known; or a key column is
-        missing or would identify or order rows differently.
+        Values cannot be converted to the declared type without loss, or their type is not known, also that of a column
+        that was dropped since; or a key column is missing or would identify or order rows differently.
     """
     own = [column.name.lower() for column in layout.columns]
     now = [name.lower() if name else None for name in layout.now]
@@ -318,6 +329,12 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
     for column, source in zip(schema.columns, sources, strict=True):
         if column.name in schema.key or column.name in schema.chunk_key:
             _check_key(schema, column, layout.columns[source] if source is not None else None)
+        if source is None and column.use != EXCLUDED and column.name.lower() in layout.lost:
+            raise SchemaChanged(
+                f"The column {column.name!r} of {schema.database}.{schema.table} was redefined and then dropped. The "
+                "binary log does not have its definition in between.",
+                _HINT,
+            )
         converts.append(
             None if source is None or column.use == EXCLUDED else _convert(schema, column, layout.columns[source])
         )

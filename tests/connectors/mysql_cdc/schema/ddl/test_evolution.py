@@ -131,6 +131,19 @@ def test_columns_in_another_order_keep_their_values(mysql: MySQLServer) -> None:
     assert rows(stream, offset)[1] == [(3, 3, "three", 10, 20), (4, 4, "four", 10, 20), (5, 5, "five", 10, 20)]
 
 
+def test_a_column_that_is_redefined_and_dropped_is_not_null_without_a_word(mysql: MySQLServer) -> None:
+    """The stream still has the column. Its rows between the two statements cannot be decoded into it."""
+    stream, offset = started(mysql)
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
+    mysql.execute(f"ALTER TABLE {TABLE} MODIFY a BIGINT FIRST")
+    mysql.execute(f"INSERT INTO {TABLE} (id, a, b) VALUES (4, 4, 'four')")
+    mysql.execute(f"ALTER TABLE {TABLE} DROP a")
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (5, 'five')")
+    _, before = until_stopped(stream, offset, r"'a' of .* was redefined and then dropped.*Start the query again")
+    assert before == [(3, 3, "three")]
+    assert rows(new(mysql), offset)[1] == [(3, "three"), (4, "four"), (5, "five")]
+
+
 @pytest.mark.parametrize("form", ["row", "debezium"])
 def test_a_column_that_is_renamed_while_the_query_starts_keeps_its_values(mysql: MySQLServer, form: str) -> None:
     stream, offset = started(mysql, format=form)

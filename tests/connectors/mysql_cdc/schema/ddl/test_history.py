@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
+from backlog_spark.connectors.mysql_cdc.schema.columns import EXCLUDED, Column, columns_from_json, columns_to_json
 from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, bridge, layouts, layouts_until_drop
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.widening import conversion
@@ -342,6 +342,29 @@ def test_columns_of_the_stream_find_their_values() -> None:
     assert [found.index_of(i) for i in range(3)] == [0, 1, 2]
     assert not found.is_identity
     assert bridge(layout(A, B, C, now="a b c"), schema(C, A)).sources == (2, 0)
+
+
+def test_a_column_that_was_redefined_and_dropped_is_not_null_without_a_word() -> None:
+    statements = ["ALTER TABLE t MODIFY c BIGINT FIRST", "ALTER TABLE t RENAME COLUMN c TO d", "ALTER TABLE t DROP d"]
+    old, between, renamed, new = layouts(columns(A, B, C), statements, columns(A, B))
+    assert [layout.lost for layout in (old, between, renamed, new)] == [set(), {"c"}, {"c", "d"}, set()]
+    had, has = schema(A, B, C), schema(A, B)
+    assert bridge(old, had).sources == (0, 1, 2)
+    for layout in (between, renamed):
+        with pytest.raises(SchemaChanged, match=r"'c' of .* was redefined and then dropped"):
+            bridge(layout, had)
+        assert bridge(layout, has).sources == (1, 2)  # a stream without the column loses nothing
+        excluded = replace(has, columns=(*has.columns, column("c", "int(11)", use=EXCLUDED)))
+        assert bridge(layout, excluded).sources == (1, 2, None)
+    assert bridge(new, had).sources == (0, 1, None)  # the column is not there any more
+    # Read on from in between, where only the column's name is known.
+    again, _ = layouts(between.columns, ["ALTER TABLE t DROP c"], columns(A, B))
+    assert again.lost == {"c"}
+    # A column that came and went was never in a stream, and another one has its name today.
+    came = layouts(columns(A), ["ALTER TABLE t ADD c INT", "ALTER TABLE t DROP c"], columns(A))
+    assert not any(layout.lost for layout in came)
+    back = layouts(columns(A, C), ["ALTER TABLE t MODIFY c BIGINT", "ALTER TABLE t DROP c, ADD c INT"], columns(A, C))
+    assert not any(layout.lost for layout in back)
 
 
 def test_what_is_as_declared_is_left_alone() -> None:
