@@ -41,7 +41,7 @@ def store() -> Iterator[dict[str, str]]:
     ("points", "scheme"),
     [
         # Paths without a scheme, which are on S3 because it is the default file system.
-        pytest.param(["half published"], "", id="some"),
+        pytest.param(["half published"], "", id="some", marks=pytest.mark.grid),
         pytest.param(list(POINTS), "", id="all, default file system", marks=pytest.mark.grid),
         pytest.param(list(POINTS), "s3a://lake", id="all, s3a", marks=pytest.mark.grid),
     ],

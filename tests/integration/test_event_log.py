@@ -65,7 +65,7 @@ def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServe
 
     with pytest.raises(bs.BacklogError):
         start(Collect(), path=str(tmp_path / "odl"))
-    assert not checkpoint.exists()  # a first start that is refused leaves nothing
+    assert not (checkpoint / "offsets").exists()  # a first start that is refused plans nothing
     before = spark.conf.get("spark.backlog.restart.delay", None)
     spark.conf.set("spark.backlog.restart.delay", "10 ms")
     try:
@@ -83,7 +83,7 @@ def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServe
     stored = StoredCheckpoint(str(checkpoint))
     events = stored.events
     told = [event["kind"] for event in events if event["kind"] != "batch"]
-    assert told[:3] == ["start", "run", "switch"]
+    assert told[:4] == ["refused", "start", "run", "switch"]
     assert told[-1] == "end"
     assert told.count("restart") == 1
     restart = next(event for event in events if event["kind"] == "restart")
