@@ -84,8 +84,6 @@ _log = logging.getLogger(__name__)
 # Spark polls every 10 ms by default. Polling a Python source that often keeps a third of a core busy.
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-# How long `processAllAvailable` waits for the next run. A query in backlog without rows is mostly between two runs.
-_NEXT_RUN_WITHIN_S = 10
 # How long a batch may fire timers if the query has no interval.
 _FIRING_MS = 1_000
 _LONGEST_ERROR = 500
@@ -427,14 +425,14 @@ class BacklogQuery(QueryRuns):
         Spark's method returns at once while a source waits for its next tick. This one also waits for an interval
         without new data.
         """
-        limit = time.monotonic() + _NEXT_RUN_WITHIN_S
         while True:
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
             run.processAllAvailable()
             if self._facts.sources_pace or self._step.ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
-            if self._is_between_runs(run) and time.monotonic() < limit:  # it may also wait for backlog to come
+            # After a run that found nothing the next one starts late, and most likely finds nothing either.
+            if self._is_between_runs(run) and not self._then.is_drained:
                 time.sleep(NEXT_RUN_S)
             elif self._checkpoint.latest_committed() == before or not self._facts.sources_pace:
                 return
