@@ -6,9 +6,10 @@ or a value of a row.
 
 The lines stand in files below ``<checkpoint>/backlog/events``. Object stores cannot append to a file, and some
 filesystems cannot replace one. So each flush writes a new file: at once for rare events, at most every `_FLUSH_S`
-seconds for batches. Small files are merged into larger ones, and the oldest batches are dropped. A crash during a
-merge leaves some lines twice: readers drop lines that are equal. A killed driver loses the batches of the last seconds
-from the log, never from the table.
+seconds for batches. A part of its name belongs to the process: an older driver may write its end when a newer one has
+begun. Small files are merged into larger ones, and the oldest batches are dropped. A crash during a merge leaves some
+lines twice: readers drop lines that are equal. A killed driver loses the batches of the last seconds from the log,
+never from the table.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -44,7 +46,7 @@ _RARE_BYTES = 256 << 10
 # Lines that wait while the filesystem cannot be written.
 _WAITING = 1_000
 _LONGEST_TEXT = 1_000
-_NAME = re.compile(r"(\d+)(-rare)?\.jsonl")
+_NAME = re.compile(r"(\d+)(-\w+)?\.jsonl")
 
 
 class EventFiles(Protocol):
@@ -71,6 +73,7 @@ class EventLog:
         self._files = files
         self._clock = clock
         self._lock = threading.Lock()
+        self._process = uuid.uuid4().hex[:8]
         self._waiting: list[str] = []
         self._unmerged: list[tuple[str, str]] = []  # path and text of the newest small files
         self._next: int | None = None  # number of the next file; None before the first write
@@ -129,7 +132,7 @@ class EventLog:
 
     def _written(self, text: str) -> tuple[str, str]:
         assert self._next is not None
-        path = f"{DIRECTORY}/{self._next:08d}.jsonl"
+        path = f"{DIRECTORY}/{self._next:08d}-{self._process}.jsonl"
         self._next += 1  # also if it fails: a half-written file is not written again
         self._files.write_file(path, text)
         return path, text

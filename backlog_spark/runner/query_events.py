@@ -84,7 +84,7 @@ class QueryEvents:
         self._switches = len(history)
 
     def refused(self, error: BaseException) -> None:
-        """Called if the query could not start. A checkpoint that does not exist yet is not made for it."""
+        """Called if the query could not start. A checkpoint without files of ours gets none for it."""
         try:
             is_there = bool(self._files.names_in("backlog"))
         except Exception:  # the filesystem is perhaps what refused

@@ -110,7 +110,17 @@ def test_close_writes_what_waits(log: EventLog, files: Files) -> None:
 def test_the_next_process_goes_on_with_the_numbers(log: EventLog, files: Files, clock: Clock) -> None:
     log.add("start")
     EventLog(files, clock).add("start")
-    assert sorted(files.texts) == ["backlog/events/00000001.jsonl", "backlog/events/00000002.jsonl"]
+    assert [name[:24] for name in sorted(files.texts)] == ["backlog/events/00000001-", "backlog/events/00000002-"]
+
+
+def test_two_drivers_do_not_write_the_same_file(log: EventLog, files: Files, clock: Clock) -> None:
+    log.add("start")
+    newer = EventLog(files, clock)
+    newer.add("start")
+    log.add("end")  # as of a driver that a newer one has overtaken
+    newer.add("switch")
+    assert len(files.texts) == 4
+    assert sorted(event["kind"] for event in files.events()) == ["end", "start", "start", "switch"]
 
 
 def test_small_files_are_merged_in_order(log: EventLog, files: Files, clock: Clock) -> None:
@@ -210,8 +220,9 @@ def test_long_texts_are_cut(log: EventLog, files: Files) -> None:
 
 
 def test_other_files_are_no_part_of_it() -> None:
-    assert in_order(["10.jsonl", "9.jsonl", ".9.jsonl.crc", "x.jsonl", "00000000.jsonl"]) == [
+    assert in_order(["10.jsonl", "9-rare.jsonl", "9-1a.jsonl", ".9.jsonl.crc", "x.jsonl", "00000000.jsonl"]) == [
         "00000000.jsonl",
-        "9.jsonl",
+        "9-1a.jsonl",
+        "9-rare.jsonl",
         "10.jsonl",
     ]
