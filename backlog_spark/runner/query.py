@@ -55,7 +55,8 @@ from backlog_spark.runner.source_loader import SourceLoader
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
-from backlog_spark.spark.checkpoint import Checkpoint, check_is_no_pattern
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.checkpoint_store import check_is_no_pattern
 from backlog_spark.spark.driver_claim import NewerDriver
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding

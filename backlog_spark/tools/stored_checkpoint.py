@@ -10,7 +10,7 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
-from backlog_spark.spark.checkpoint import offset_lines
+from backlog_spark.spark.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
 
 __all__ = ["SourceOffset", "StoredCheckpoint"]
@@ -85,14 +85,15 @@ class StoredCheckpoint:
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """All events of the log, oldest first; empty if the query writes none.
+        """All events of the log, oldest first; empty if the query writes none. Two drivers' lines may be mixed.
 
         Raises
         ------
         BacklogError
             If a newer version of backlog_spark wrote them.
         """
-        return [json.loads(line) for line in dict.fromkeys(self._event_lines())]
+        found = (json.loads(line) for line in dict.fromkeys(self._event_lines()))
+        return sorted(found, key=lambda event: str(event["at"]))
 
     def _event_lines(self) -> Iterator[str]:
         for name in in_order(self._names(DIRECTORY)):

@@ -157,3 +157,15 @@ def test_a_missing_package_is_one_line(package: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == f"error: the package {package} is missing. Install 'backlog-spark[cli]'.\n"
+
+
+@pytest.mark.process
+def test_it_needs_no_spark(checkpoint: Path) -> None:
+    write(checkpoint, "00000001.jsonl", START)
+    code = (
+        "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; from backlog_spark.tools import main; main()"
+    )
+    line = [sys.executable, "-c", code, "inspect", "--json", str(checkpoint)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["query"] == "orders"
