@@ -185,7 +185,7 @@ class ForeignQuery(QueryRuns):
         if self._is_bounded():
             why = "a phase that ends"
         elif self._in_round:
-            why = "a rule says backlog" if self._judge.is_backlog else "what is there at the start"
+            why = "a rule says backlog" if self._judge.is_backlog else "the rows that were there at the start"
         else:
             why = "no backlog"
         phase = self._source.phases[self._phase] if self._source else None

@@ -48,18 +48,19 @@ class QueryEvents:
 
     def batch(self, report: ProgressReport) -> None:
         """Called when a batch was reported for the first time."""
-        progress, switch = self._tracker.progress, self._tracker.history[-1]
+        progress = self._tracker.progress
         written = progress.last_write
-        took = report.duration_ms.get("triggerExecution")
+        # The report itself may have switched the mode, from the next batch on.
+        in_force = next(s for s in reversed(self._tracker.history) if s.batch_id <= report.batch_id)
         self.add(
             FREQUENT,
             batch=report.batch_id,
             rows=sum(source.num_input_rows for source in report.sources),
             backlog=any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset),
             started=report.timestamp,
-            took_ms=took,
+            took_ms=report.duration_ms.get("triggerExecution"),
             parts_ms={part: ms for part, ms in report.duration_ms.items() if part != "triggerExecution"},
-            interval_ms=switch.commit_interval_ms,
+            interval_ms=in_force.commit_interval_ms,
             backlog_rows=progress.backlog_rows,
             backlog_total=progress.backlog_total,
             sources=[self._source(source) for source in report.sources],

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 
+from backlog_spark.common.requirements import required
+from backlog_spark.errors import BacklogError
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command. It exits with 2 if its packages are missing."""
     try:
-        from backlog_spark.tools.command import main as run
-    except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich", "fsspec"):
-            raise
-        print(f"error: the package {error.name} is missing. Install 'backlog-spark[cli]'.", file=sys.stderr)
+        with required("The command backlog-spark"):
+            from backlog_spark.tools.command import main as run
+    except BacklogError as error:
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     run()

@@ -95,6 +95,7 @@ def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServe
     batches = [event for event in events if event["kind"] == "batch"]
     assert [b["batch"] for b in batches] == list(range(len(batches)))  # each once, though one was tried twice
     assert sum(b["rows"] for b in batches if b["backlog"]) == 3
+    assert {(b["backlog"], b.get("interval_ms")) for b in batches if b["rows"]} == {(True, None), (False, 200)}
     assert {source["name"] for b in batches for source in b["sources"]} >= {"numbers"}
     # The page names each kind and field.
     fields = documented()

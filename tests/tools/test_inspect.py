@@ -151,12 +151,14 @@ def test_the_command_as_a_process(checkpoint: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("package", ["click", "rich", "fsspec"])
-def test_a_missing_package_is_one_line(package: str) -> None:
+@pytest.mark.parametrize(("package", "extra"), [("click", "cli"), ("rich", "cli"), ("fsspec", "files")])
+def test_a_missing_package_is_one_line(package: str, extra: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from backlog_spark.tools import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == f"error: the package {package} is missing. Install 'backlog-spark[cli]'.\n"
+    assert done.stderr.startswith(f"error: The command backlog-spark needs the Python package {package}, ")
+    assert f"'backlog-spark[{extra}]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.process
