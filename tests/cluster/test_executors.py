@@ -87,7 +87,7 @@ def test_snapshot_and_binary_log(cluster: SparkCluster, mysql: MySQLServer, tmp_
     """A worker's rewind log and its rows in flight are lost in the snapshot."""
     table = "faults.on_a_cluster"
     create(mysql, table)
-    job = Job(tmp_path, options(mysql, table, chunkSize=500, maxRowsPerBatch=5_000), "1 second")
+    job = Job(tmp_path, options(mysql, table, chunkSize=500, maxRowsPerBatch=1_000), "1 second")
     query = Submitted(cluster, "tests.faults.job", job.described, tmp_path / "driver")
     writers = Writers(mysql, table, 7, threads=1, keys=20_000)
     with writers:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class Driver:
     """A driver in a process of its own."""
 
-    def __init__(self, job: Job, log: Path, module: str = "tests.faults.job") -> None:
+    def __init__(self, job: Job, log: Path, module: str) -> None:
         self.job, self.log = job, log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
@@ -75,8 +75,8 @@ class Driver:
 
 
 @contextmanager
-def driver(job: Job, log: Path) -> Iterator[Driver]:
-    found = Driver(job, log)
+def driver(job: Job, log: Path, module: str = "tests.faults.job") -> Iterator[Driver]:
+    found = Driver(job, log, module)
     try:
         yield found
     finally:

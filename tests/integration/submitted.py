@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -36,11 +37,11 @@ def main(lines: str, target: str) -> None:
 
 
 def places(frames):  # type: ignore[no-untyped-def]
-    """Where an executor has the package from."""
+    """Where an executor has the package from. A zip stands in the executor's own directory."""
     import backlog_spark
 
     for frame in frames:
-        yield frame.assign(place=backlog_spark.__file__)[["place"]]
+        yield frame.assign(place=str(Path(backlog_spark.__file__).absolute()))[["place"]]
 
 
 if __name__ == "__main__":
