@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -74,6 +74,11 @@ check: $(PACKAGES) ## lint, format, types, and a smoke test of the built wheel i
 	@$(PY) -m mypy backlog_spark
 	@$(MAKE) $(SMOKE)
 
+docs: $(PACKAGES) ## the documentation site in site/; every warning is an error
+	@$(PY) -m docs.generate
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "open site/index.html"
+
 dist: $(PACKAGES) ## wheel and sdist; a zip for --py-files; an archive of an environment for --archives [EXTRAS=]
 	@$(call build)
 	@cd dist && wheel=$$(echo *.whl) && cp "$$wheel" "$${wheel%-py3-none-any.whl}-py-files.zip"
@@ -111,7 +116,7 @@ $(SMOKE): $(PACKAGES) tests/smoke.py MANIFEST.in README.md $(shell find backlog_
 	@touch $@
 
 clean: ## remove the virtual environment, build products and caches of this directory
-	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@rm -rf spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

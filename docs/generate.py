@@ -8,7 +8,7 @@ from backlog_spark.common.settings import settings_table
 from backlog_spark.spark.internals import SEEN, SWITCH
 from backlog_spark.spark.internals import table as internals_table
 
-from . import hybrid, mysql_cdc
+from . import errors, hybrid, mysql_cdc
 
 HERE = Path(__file__).parent
 
@@ -39,6 +39,7 @@ def pages() -> dict[str, str]:
     return {
         "settings.md": "# Settings\n\nSet these in spark-defaults or with `--conf`.\n\n" + settings_table(),
         "internals.md": _INTERNALS + internals_table(),
+        "errors.md": errors.page(),
         "hybrid.md": hybrid.page(),
         "mysql_cdc.md": mysql_cdc.page(),
     }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,12 +13,15 @@ from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.scripted import append
 
+from .blocks import ROOT, python_blocks, run
 from .test_operators import wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
+PAGE = ROOT / "docs" / "changes.md"
 ORDERS = pa.schema([("customer_id", pa.int64()), ("amount", pa.int64()), ("_change_type", pa.string())])
 CUSTOMERS = pa.schema([("id", pa.int64()), ("country", pa.string()), ("_change_type", pa.string())])
 
@@ -40,10 +41,9 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     for name, schema in (("orders", ORDERS), ("customers", CUSTOMERS)):
         for number, rows in enumerate(given[name]):
             append(tmp_path / name, pa.table(list(zip(*rows, strict=True)), schema=schema), backlog=not number)
-    names: dict[str, Any] = {"bs": bs}
-    names |= {n: bs.source("scripted", name=n, path=tmp_path / n) for n in given}
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(block, names)
+    names: dict[str, Any] = {}
+    (block,) = python_blocks(PAGE)
+    run(block, names, {n: bs.source("scripted", name=n, path=tmp_path / n) for n in given})
     expected = {
         "per_country": [("fi", 1, 10, 10), ("se", 2, 26, 20)],
         # The first customer has one order left.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,10 +13,13 @@ import backlog_spark as bs
 from backlog_spark.spi import registry
 from tests.operators.scripted import append
 
+from .blocks import ROOT, python_blocks, run
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
 SCHEMA = pa.schema([("user", pa.string()), ("page", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -35,11 +36,12 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     append(tmp_path / "s", clicks(("ann", "a", 0), ("ann", "b", 30), ("bob", "a", 10), *robot), backlog=True)
     # Then to second 390.
     append(tmp_path / "s", clicks(("ann", "a", 200), ("bob", "c", 400)), backlog=False)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (block,) = python_blocks(ROOT / "docs" / "operators.md")
     source = bs.source("scripted", name="clicks", path=tmp_path / "s")
-    names: dict[str, Any] = {"bs": bs, "spark": spark, "clicks": source}
+    names: dict[str, Any] = {"spark": spark}
     assert '"1 second"' in block
-    exec(block.replace('"/lake/', f'"{tmp_path}/').replace('"1 second"', '"50 ms"'), names)
+    code = block.replace('"/lake/', f'"{tmp_path}/').replace('"1 second"', '"50 ms"')
+    run(code, names, {"clicks": source})
     query: bs.BacklogQuery = names["visits"]
     try:
         rows = {"visits": 4, "robots": 1, "late": 1}

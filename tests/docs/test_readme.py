@@ -32,8 +32,8 @@ def examples(mysql: MySQLServer, root: Path) -> list[str]:
         ('host="db"', f'host="127.0.0.1", port={mysql.port}'),
         ('.option("host", "db")', f'.option("host", "127.0.0.1").option("port", {mysql.port})'),
         ('"/lake/', f'"{root}/'),
-        ('user="reader", password=secret', 'user="reader", password="secret"'),
-        ('.option("user", "reader")', '.option("user", "reader").option("password", "secret")'),
+        ('passwordFile="/etc/backlog/mysql-password"', 'password="secret"'),
+        ('.option("passwordFile", "/etc/backlog/mysql-password")', '.option("password", "secret")'),
         ("query.awaitTermination()", ""),
     ):
         assert old in text, f"the README no longer says {old}"

@@ -36,7 +36,7 @@ def test_the_examples_run(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     timed = Topic(kafka, "rules_page_timed", 1)
     for n in range(80, 130):
         timed.send([{"id": n, "at": f"1970-01-01T{n // 60:02}:{n % 60:02}:00Z"}], at_ms=n * 60_000)
-    names: dict[str, Any] = {"spark": spark, "bs": bs}
+    names: dict[str, Any] = {"spark": spark}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 3
     # The examples set the session's configuration; other tests are to find it as it was.

@@ -25,8 +25,9 @@ def test_small_live_batches_go_past_spark(
     mysql.execute("CREATE TABLE sinks.orders (id INT PRIMARY KEY, amount DECIMAL(10,2), at TIMESTAMP(6))")
     mysql.execute("INSERT INTO sinks.orders VALUES (1, 10.50, NOW(6)), (2, 20, '1970-01-02'), (3, 30, NULL)")
     names: dict[str, Any] = {"spark": spark}
-    host = f'host="127.0.0.1", port={mysql.port}, user="root"'
-    code = START.replace('host="db", user="reader", password=secret', host).replace("/lake", str(tmp_path))
+    given = 'host="db", user="reader", passwordFile="/etc/backlog/mysql-password"'
+    assert given in START
+    code = START.replace(given, f'host="127.0.0.1", port={mysql.port}, user="root"').replace("/lake", str(tmp_path))
     caplog.set_level("INFO", logger="backlog_spark")
     exec(code, names)
     query = names["query"]

@@ -76,7 +76,7 @@ def test_a_wrong_path_is_reported_at_once(spark: SparkSession, tmp_path: Path) -
 
 
 def started(spark: SparkSession, root: Path) -> bs.BacklogQuery:
-    names: dict[str, Any] = {"bs": bs, "spark": spark}
+    names: dict[str, Any] = {"spark": spark}
     block = (
         USE.replace("/lake/", f"{root}/")
         .replace("/var/log/", f"{root}/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,13 +15,16 @@ from tests.operators.conftest import Collect
 from tests.operators.events import multiset
 from tests.operators.scripted import append
 
+from .blocks import ROOT, python_blocks, run
 from .test_operators import wait_for
 from .test_windows import ORDERS, PAYMENTS, at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+PAGE = ROOT / "docs" / "sql.md"
 
 
 def test_the_example_runs(
@@ -36,10 +38,10 @@ def test_the_example_runs(
     payments = pa.table(list(zip(*[(1, at(1)), (2, at(6))], strict=True)), schema=PAYMENTS)
     append(tmp_path / "payments", payments, backlog=False)
     sources = {n: bs.source("scripted", name=n, path=tmp_path / n) for n in ("orders", "payments")}
-    names: dict[str, Any] = {"bs": bs, "spark": spark, **sources}
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(block, names)
-    first, _ = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {"spark": spark}
+    (block,) = python_blocks(PAGE)
+    run(block, names, sources)
+    first, _ = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert capsys.readouterr().out == first
     assert Schemas(spark).of(names["paid"].node).names == ["customer", "amount", "paid_at"]
     assert Schemas(spark).of(names["totals"].node).names == ["customer", "total", "_change_type"]

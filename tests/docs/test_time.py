@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,10 +15,14 @@ from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.scripted import append, finish
 
+from .blocks import ROOT, python_blocks, run
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "time.md").read_text()
+PAGE = (ROOT / "docs" / "time.md").read_text()
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ORDERS = pa.schema([("customer", pa.string()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -40,14 +43,12 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         table = pa.table(list(zip(*rows, strict=True)), schema=ORDERS)
         append(tmp_path / "orders", table, backlog=number == 0)
     finish(tmp_path / "orders")
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (block,) = python_blocks(ROOT / "docs" / "time.md")
     block = block.replace("/lake/checkpoints/bought", str(tmp_path / "checkpoint"))
     block = block.replace('bs.DeltaAppend("/lake/bought")', "sink").replace('"10 seconds"', '"100 ms"')
     sink = Collect()
-    names: dict[str, Any] = {
-        "bs": bs, "spark": spark, "sink": sink, "orders": bs.source("scripted", name="orders", path=tmp_path / "orders")
-    }  # fmt: skip
-    exec(block, names)
+    names: dict[str, Any] = {"spark": spark, "sink": sink}
+    run(block, names, {"orders": bs.source("scripted", name="orders", path=tmp_path / "orders")})
     query: bs.BacklogQuery = names["bought"]
     assert query.awaitTermination(300)
     assert query.jobStatus is bs.JobStatus.FINISHED

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
-COMPARE, ELSEWHERE, REPAIR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+_START, COMPARE, ELSEWHERE, REPAIR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_examples_find_and_repair_a_difference(

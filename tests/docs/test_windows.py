@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,12 +16,15 @@ from tests.operators.conftest import Collect
 from tests.operators.events import multiset
 from tests.operators.scripted import append
 
+from .blocks import ROOT, python_blocks, run
 from .test_operators import wait_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "windows.md").read_text()
+PAGE = ROOT / "docs" / "windows.md"
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TIME = pa.timestamp("us", "UTC")
 ORDERS = pa.schema([("order_id", pa.int64()), ("customer", pa.string()), ("amount", pa.int64()), ("at", TIME)])
@@ -34,7 +36,7 @@ def at(minute: float) -> dt.datetime:
 
 
 def test_every_assigner_is_documented() -> None:
-    told = set(re.findall(r"`(\w+Windows)\b", PAGE))
+    told = set(re.findall(r"`(\w+Windows)\b", PAGE.read_text()))
     assert told == {name for name in windows.__all__ if name.endswith("Windows")}
 
 
@@ -50,9 +52,9 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         table = pa.table(list(zip(*paid, strict=True)), schema=PAYMENTS)
         append(tmp_path / "payments", table, backlog=number == 0)
     sources = {n: bs.source("scripted", name=n, path=tmp_path / n) for n in ("orders", "payments")}
-    names: dict[str, Any] = {"bs": bs, **sources}
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(block, names)
+    names: dict[str, Any] = {}
+    (block,) = python_blocks(PAGE)
+    run(block, names, sources)
     expected = {
         # Order 2 was paid too late, and zoe's rows are ahead of the watermark.
         "paid": [("ann", 10, at(1)), ("bob", 5, at(31)), ("ann", 7, at(71)), ("zoe", 0, at(600))],
