@@ -22,6 +22,7 @@ Reads the snapshot of a MySQL or MariaDB table, then its binary log.
 | excluded and masked columns | [Columns](#columns) |
 | several tables, Debezium's format | [Many tables](#many-tables) |
 | column types | [Types](#types), [Character sets](#character-sets) |
+| how to read a table again while the stream runs | [mysql_cdc: signals](mysql_cdc_signals.md) |
 | ALTER TABLE, gh-ost, TRUNCATE, DROP | [mysql_cdc: changes of tables](mysql_cdc_schema.md) |
 | failover, lost connections, statement-format changes, XA, MariaDB | [mysql_cdc: server settings and \
 operation](mysql_cdc_server.md) |

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Each option of the sources is in one of these: whoever adds one decides.
 SECRET = {
-    "mysql_cdc": ["password", "queryToken", "columns.mask.secretSalt"],
+    "mysql_cdc": ["password", "queryToken", "signalsToken", "columns.mask.secretSalt"],
     "hybrid": [
         "fs.*", "kafka.sasl.jaas.config", "kafka.sasl.password", "kafka.ssl.key.password", "kafka.ssl.key.pem",
         "kafka.ssl.keystore.key", "queryToken", "schema.registry.basic.auth.user.info",
@@ -38,7 +38,7 @@ PLAIN = {
         host port user passwordFile passwordEnv ssl.mode ssl.ca ssl.cert ssl.key serverId table tablePattern
         allowPublicKeyRetrieval connect.timeout connect.max-retries connect.backoff heartbeat.interval maxRowBytes
         binlog.statement.ignore maxInflatedBytes tables.exclude columns.include columns.exclude columns.mask
-        tinyInt1isBit tableSwap messageKeyColumns skipped.operations
+        tinyInt1isBit tableSwap messageKeyColumns skipped.operations signal.table
         scanNewlyAddedTables format schemaChange tableEvents zeroDate chunkSize chunkKeyColumn distributionFactorLower
         distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
         backlogLagThreshold pollWait

@@ -51,6 +51,7 @@ from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
+from backlog_spark.runner.signal_log import SignalLog
 from backlog_spark.runner.source_loader import SourceLoader
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -117,9 +118,17 @@ class BacklogQuery(QueryRuns):
         tracker = QueryTracker(name, self.intervals)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
         register(spark)
-        self._loader = SourceLoader(spark, self._checkpoint, lambda: self._in_backlog or self._judge.is_backlog)
+        self._signals = SignalLog(self._checkpoint, sources_of(node))
+        self._loader = SourceLoader(
+            spark, self._checkpoint, lambda: self._in_backlog or self._judge.is_backlog, self._signals
+        )
         self._infos = [self._loader.inspect(spec) for spec in sources_of(node)]
         self._node = node = informed(node, self._infos)
+        if node.is_keyed and any(info is not None and info.reads_again for info in self._infos):
+            raise BacklogError(
+                "A source of this query may give rows again (signal.table). Keyed operators would count them twice.",
+                "Leave out signal.table, or write the rows to a Delta table and aggregate that.",
+            )
         self._outputs = Outputs(sinks)
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
@@ -171,6 +180,7 @@ class BacklogQuery(QueryRuns):
         if self._checkpoint.latest_batch() is None:
             self._loader.check_first(specs)
         self._declared.recall()
+        self._signals.recall()
         self._loader.check(specs, self._declared.offsets())
 
     def _load(self, node: SourceNode) -> DataFrame:
@@ -417,6 +427,45 @@ class BacklogQuery(QueryRuns):
         if self._keyed is None:
             raise BacklogError(f"The query {self._name!r} has no keyed operator.", "State is kept after a key_by.")
         return self._keyed.state(name)
+
+    def signal(
+        self, kind: str, data: Mapping[str, Any] | None = None, *, source: str | None = None, id: str | None = None
+    ) -> str:
+        """Send a signal to a source, such as ``execute-snapshot``. Returns when the checkpoint has it.
+
+        The source carries it out exactly once, also if driver or workers are killed. What is left to do is in its
+        offset.
+
+        Parameters
+        ----------
+        kind : str
+            The type of the signal, such as ``"execute-snapshot"``, ``"pause-snapshot"``, ``"resume-snapshot"`` or
+            ``"stop-snapshot"`` of ``mysql_cdc``, with the names and the data of Debezium.
+        data : mapping, optional
+            For example ``{"data-collections": ["shop.orders"]}``.
+        source : str, optional
+            The name of the source, if several take signals.
+        id : str, optional
+            Names the signal in the log. Default: a random one.
+
+        Returns
+        -------
+        str
+            The id.
+
+        Raises
+        ------
+        BacklogError
+            No source takes signals, or this one cannot carry out the signal. Nothing has changed then.
+
+        Examples
+        --------
+        >>> query.signal("execute-snapshot", {"data-collections": ["shop.orders"]})  # doctest: +SKIP
+        """
+        if not self.isActive or self._keyed is not None:
+            what = "has ended" if self._keyed is None else "has keyed operators, which would count a row again"
+            raise BacklogError(f"The query {self._name!r} {what}.", "Signals are for running queries without key_by.")
+        return self._signals.send(kind, data, source, id, self._infos, self._declared.offsets)
 
     # -- waiting and stopping ------------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.loopback import LoopbackServer
 from backlog_spark.model.nodes import SourceNode, SourceSpec, state_name
+from backlog_spark.runner.signal_log import SignalLog
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.session import load, loading
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
+from backlog_spark.spi.signals import SIGNALS_TOKEN, answer_signals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +39,17 @@ class SourceLoader:
     checkpoint : Checkpoint
     is_in_backlog : callable
         Whether the query is processing backlog. The sources may ask it.
+    signals : SignalLog
+        The query's signals. The sources may ask for them.
     """
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, is_in_backlog: Callable[[], bool]) -> None:
+    def __init__(
+        self, spark: SparkSession, checkpoint: Checkpoint, is_in_backlog: Callable[[], bool], signals: SignalLog
+    ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
         self._is_in_backlog = is_in_backlog
+        self._signals = signals
         self._server: LoopbackServer | None = None
 
     def inspect(self, spec: SourceSpec) -> SourceInfo | None:
@@ -99,6 +106,8 @@ class SourceLoader:
                 more["intervalDuringBacklog"] = f"{during} ms"
                 if target is None:
                     more[QUERY_TOKEN] = self._token()
+            if node.info is not None and node.info.takes_signals and target is None and not facts.is_keyed:
+                more[SIGNALS_TOKEN] = f"{self._token()}:{state_name(node.spec.name)}"
             if target is None and facts.source_waits:
                 more[POLL_WAIT] = str(_POLL_WAIT_MS)
             if target is not None:
@@ -113,8 +122,14 @@ class SourceLoader:
     def _token(self) -> str:
         """Address and token with which sources ask whether the query is in backlog. `close` ends it."""
         if self._server is None:
-            self._server = LoopbackServer(lambda _: {"isProcessingBacklog": self._is_in_backlog()})
+            self._server = LoopbackServer(self._answer)
         return f"{self._server.port}:{self._server.token}"
+
+    def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answers a source. Called from a thread of its own."""
+        if "signals" in asked:
+            return answer_signals(asked, self._signals.of(asked["signals"]))
+        return {"isProcessingBacklog": self._is_in_backlog()}
 
     def _options(self, spec: SourceSpec) -> dict[str, str]:
         return {**spec.options, **self._metadata_location(spec)}

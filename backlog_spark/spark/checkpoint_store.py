@@ -124,6 +124,11 @@ class CheckpointStore:
             self.delete(f"backlog/{name}-{old}.json")
         return True
 
+    def numbered_metadata(self, name: str) -> dict[int, dict[str, Any]]:
+        """The values of ``<checkpoint>/backlog/<name>-<n>.json``, in the order of n."""
+        found = {version: self.read_metadata(f"{name}-{version}") for version in self._versions(name)}
+        return {version: value for version, value in found.items() if value is not None}
+
     def _versions(self, name: str) -> list[int]:
         form = re.compile(rf"{re.escape(name)}-(\d+)\.json")
         return sorted(int(found[1]) for file in self.names_in("backlog") if (found := form.fullmatch(file)))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
+    from backlog_spark.spi.signals import Signal
     from backlog_spark.spi.source_info import SourceInfo
     from backlog_spark.spi.tables_at import TablesAt
 
@@ -28,6 +29,7 @@ __all__ = [
     "KEEPS_METADATA",
     "add_connector",
     "check_resume",
+    "check_signal",
     "check_start",
     "connector_module",
     "data_source",
@@ -140,6 +142,21 @@ def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping
     """
     if check := _function(source_format, "check_resume"):
         check(options, offset)
+
+
+def check_signal(source_format: str, options: Mapping[str, str], signal: Signal) -> None:
+    """Check that a source can carry out a signal, before the query keeps it.
+
+    Raises
+    ------
+    BacklogError
+        Raised by the connector, or because it takes no signals.
+    """
+    connector = CONNECTORS.get(source_format)
+    check = getattr(importlib.import_module(connector[0]), "check_signal", None) if connector else None
+    if check is None:
+        raise BacklogError(f"A source of the format {source_format!r} takes no signals.", "mysql_cdc does.")
+    check(options, signal)
 
 
 def tables_at(

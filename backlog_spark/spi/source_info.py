@@ -41,6 +41,12 @@ class SourceInfo:
         `backlog_spark.spi.pacing.LongPoll`.
     of_one_table : bool
         All its rows are of one table.
+    takes_signals : bool
+        It carries out signals of the query, with `backlog_spark.spi.signals.QuerySignals`. Its module has
+        ``check_signal(options, signal)``.
+    reads_again : bool
+        It may emit rows once more, as upserts, when it is asked by others than the query. Keyed operators cannot follow
+        that.
 
     Raises
     ------
@@ -55,6 +61,8 @@ class SourceInfo:
     use_processing_time: bool = False
     waits_for_rows: bool = False
     of_one_table: bool = False
+    takes_signals: bool = False
+    reads_again: bool = False
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

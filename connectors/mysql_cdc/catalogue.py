@@ -41,6 +41,7 @@ _DEBEZIUM = {
     "columns.mask.secretSalt": "column.mask.hash.v2.SHA-256.with.salt.…",
     "messageKeyColumns": "message.key.columns",
     "skipped.operations": "skipped.operations",
+    "signal.table": "signal.data.collection",
     "chunkSize": "incremental.snapshot.chunk.size",
     "maxRowsPerBatch": "max.batch.size",
     "startup.mode": "snapshot.mode",
@@ -267,6 +268,13 @@ OPTIONS = (
         "emit, skip, fail",
     ),
     Option(
+        "signal.table",
+        "name",
+        "unset",
+        "`database.table` whose new rows are [signals](mysql_cdc_signals.md), such as `execute-snapshot`. Its first "
+        "three columns are id, type and data. It is not captured.",
+    ),
+    Option(
         "zeroDate",
         "string",
         "null",
@@ -383,6 +391,13 @@ OPTIONS = (
         "string",
         "set by a query's runner",
         "With it the source asks the query whether other sources are in backlog.",
+        secret=True,
+    ),
+    Option(
+        "signalsToken",
+        "string",
+        "set by a query's runner",
+        "Lets the source ask the query for the signals of `query.signal`.",
         secret=True,
     ),
     Option(

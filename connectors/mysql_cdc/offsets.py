@@ -15,19 +15,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.signals import HEARD
 
 from .positions import BinlogPosition
+from .requests import Requests
 from .schema.columns import columns_from_json, columns_to_json
 from .schema.keys import Key, key_from_json, key_to_json
 from .schema.table import TableSchema
 
-__all__ = ["NO_TABLE", "Offset", "SnapshotRange"]
+__all__ = ["NO_TABLE", "Offset", "RangeAgain", "SnapshotRange"]
 
 _VERSION = 2
 _LONG = 4_096  # characters
 
 NO_TABLE = -1
 """The form of a range of a table that was dropped: it has no rows."""
+
+_NO_REQUESTS = Requests()
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,27 @@ class SnapshotRange:
     table: int = 0
     rows: int = 0
     form: int = 0
+
+
+@dataclass(frozen=True)
+class RangeAgain(SnapshotRange):
+    """A range of a table whose snapshot was read long ago, read again as of an offset of the log (`requests`).
+
+    Its rows are upserts.
+
+    Parameters
+    ----------
+    sequence : int
+        Their ``_commit_seq``: after all changes up to the offset, before all later ones.
+    condition : str
+        SQL; only rows that meet it are read. "" for all.
+    in_target : tuple of keys
+        Primary keys that become deletes if the table does not have them.
+    """
+
+    sequence: int = 0
+    condition: str = ""
+    in_target: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +140,8 @@ class Offset:
         name.
     table_events : frozenset of str
         Kinds of statements that the batch that ended here has rows for: ``"truncate"``, ``"drop"``.
+    requests : Requests
+        Binary log phase: ranges of captured tables that are to be read again.
     """
 
     server: str
@@ -138,6 +165,7 @@ class Offset:
     is_finished: bool = False
     gone: tuple[tuple[str, str], ...] = ()
     table_events: frozenset[str] = frozenset()
+    requests: Requests = _NO_REQUESTS
 
     @property
     def is_undecided(self) -> bool:
@@ -218,6 +246,16 @@ class Offset:
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
             table_events=frozenset(),
+            requests=self.requests.without_reads(),
+        )
+
+    def quiet(self) -> Offset:
+        """The end offset of a batch of the binary log phase that reads nothing."""
+        return replace(
+            self,
+            is_backlog=self.is_processing_backlog,
+            table_events=frozenset(),
+            requests=self.requests.without_reads(),
         )
 
     def without(self, names: Collection[tuple[str, str]], *, come_back: bool) -> Offset:
@@ -226,6 +264,7 @@ class Offset:
         number = {old: new for new, old in enumerate(kept)}
         gone = tuple(name for name in self.gone if name not in names)
         left = tuple((t.database, t.table) for t in self.tables if (t.database, t.table) in names)
+        requests = self.requests.without_tables(names)
         return replace(
             self,
             tables=tuple(self.tables[i] for i in kept),
@@ -234,6 +273,7 @@ class Offset:
             gone=(*gone, *left) if come_back else gone,
             is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
             table_events=self.table_events if come_back else frozenset(),
+            requests=requests if come_back else requests.without_reads(),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -285,6 +325,10 @@ class Offset:
         if self.table_events:
             out["hasTableEvents"] = True
             out["tableEvents"] = sorted(self.table_events)
+        if requests := self.requests.to_json():
+            out["requests"] = _packed(requests)
+        if self.requests.heard:
+            out[HEARD] = self.requests.heard
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -329,6 +373,7 @@ class Offset:
             is_finished=data.get("isFinished", False),
             gone=tuple((database, table) for database, table in data.get("gone", ())),
             table_events=frozenset(data.get("tableEvents", ())),
+            requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
         )
 
 
@@ -347,16 +392,16 @@ def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
     return _packed(found)
 
 
-def _packed(found: list[Any]) -> Any:
-    """A list for JSON, compressed if it is long."""
+def _packed(found: Any) -> Any:
+    """A value for JSON, compressed if it is long."""
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     return found if len(text) <= _LONG else {"zlib": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
 
 
-def _unpacked(data: Any) -> list[Any]:
+def _unpacked(data: Any) -> Any:
     """Read back what `_packed` wrote."""
-    found: list[Any] = json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if isinstance(data, dict) else data
-    return found
+    packed = isinstance(data, dict) and "zlib" in data
+    return json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if packed else data
 
 
 def _joined(ranges: Sequence[SnapshotRange], more: Sequence[SnapshotRange]) -> tuple[SnapshotRange, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -104,6 +105,10 @@ class MySqlOptions:
         Whether event time follows the system time during the binary log phase.
     query_token, poll_wait_ms : str, int
         For `backlog_spark.spi.pacing`; a query sets them.
+    signal_table : (str, str) or None
+        Database and name of the table whose new rows are signals.
+    signals_token : str
+        For `backlog_spark.spi.signals`; a query sets it.
     most_inflated : int
         Most bytes that a compressed transaction or event may inflate to.
     startup_mode : str
@@ -149,6 +154,8 @@ class MySqlOptions:
     by_clock: bool = False
     query_token: str = field(default="", repr=False)
     poll_wait_ms: int = 0
+    signal_table: tuple[str, str] | None = None
+    signals_token: str = field(default="", repr=False)
     most_inflated: int = MOST_INFLATED
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
@@ -194,6 +201,7 @@ class MySqlOptions:
         for name in ("host", "user"):
             given.required(name, f'Set .option("{name}", …).', "mysql_cdc needs this option.")
         tables, pattern = _tables(given)
+        signal_table = _signal_table(given, tables)
         form = given.choice("format", ("row", "debezium"))
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
@@ -207,7 +215,11 @@ class MySqlOptions:
             password=given.get("password", ""),
             tables=tables,
             table_pattern=pattern,
-            tables_exclude=parse_patterns(given, "tables.exclude"),
+            # A pattern may match the signal table too.
+            tables_exclude=(
+                *parse_patterns(given, "tables.exclude"),
+                *([re.escape(".".join(signal_table))] if signal_table and pattern else []),
+            ),
             columns=ColumnChoice.parse(given),
             skipped=_skipped(given),
             format=form,
@@ -230,6 +242,8 @@ class MySqlOptions:
             by_clock=given.flag("useProcessingTimeDuringBinlog", False),
             query_token=given.get("querytoken", ""),
             poll_wait_ms=given.integer("pollWait", 0, 0),
+            signal_table=signal_table,
+            signals_token=given.get("signalstoken", ""),
             most_inflated=given.integer("maxInflatedBytes", MOST_INFLATED, 1),
             startup_mode=mode,
             startup_timestamp_ms=given.integer("startup.timestampMillis", 0, 0),
@@ -317,6 +331,22 @@ def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
             raise SettingError("table", text, f"names {part.strip()} twice.", "Name each table once.")
         tables.append((database, table))
     return tuple(tables), pattern
+
+
+def _signal_table(given: Given, tables: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+    text = given.get("signal.table", "").strip()
+    if not text:
+        return None
+    database, dot, table = text.partition(".")
+    if not (database and dot and table):
+        raise SettingError("signal.table", text, "is not database.table.", 'For example "shop.signals".')
+    if (database, table) in tables:
+        raise SettingError("signal.table", text, "is captured.", "Leave it out of the option table.")
+    if given.get("startup.mode", "") == "snapshot":
+        raise SettingError(
+            "signal.table", text, "has no meaning with startup.mode=snapshot, which ends.", "Leave it out."
+        )
+    return database, table
 
 
 def _startup_mode(given: Given) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from .binlog.phase import BinlogPhase
 from .binlog.startup import decided
+from .hearing import Hearing
 from .offsets import Offset
 from .options import MySqlOptions
 from .pace import Pace
@@ -23,6 +24,7 @@ from .server.mysql import end_position, is_missing, load_schema, server_identity
 from .server.session import Session
 from .snapshot.new_tables import Joining
 from .snapshot.planner import SnapshotPlanner
+from .snapshot.rereading import Rereading
 
 __all__ = ["BatchPlanner"]
 
@@ -44,6 +46,8 @@ class BatchPlanner:
         self._snapshots = SnapshotPlanner(options, self.tables, self.session, self._pace)
         self._binlog = BinlogPhase(options, self.tables, self.session, self._pace)
         self._joining = Joining(options, self.tables, self._snapshots)
+        self._rereading = Rereading(options, self.tables, self.session)
+        self._hearing = Hearing(options, self.tables)
         self._checked_start = False
 
     def initial(self) -> Offset:
@@ -122,15 +126,18 @@ class BatchPlanner:
         now, pace = time.time() * 1000, self._pace
         if not pace.due(start, now):
             return None
-        end = self._binlog.next(connection, start, limit, now)
+        given = end = self._binlog.next(connection, start, limit, now, self._hearing.table(connection))
         if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
             joined = self._joining.step(connection, start, end, self._options.max_rows, now)
-            if joined is not None and end is None:
-                self._binlog.note_layouts(start)
-                pace.released(now)
             if start.joining and joined and not joined.joining and pace.available_now:
                 pace.target = joined.filter_until
             end = joined
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        end = self._rereading.step(connection, start, end, self._binlog.taken, most)
+        end = self._hearing.step(connection, start, end, self._binlog.signals)
+        if end is not None and given is None:
+            self._binlog.note_layouts(start)
+            pace.released(now)
         return end
 
     def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
@@ -140,6 +147,7 @@ class BatchPlanner:
         here = [self.session.run(lambda c, o=o: self.session.here(c, o)) for o in (first, last)]  # type: ignore[misc]
         # A repeated batch is read before anything is planned, so this may be the first check.
         self.session.run(lambda c: self.session.check_history(c, here[0]))
+        planned = first
         # Watermarks are those of this server. `BinlogPhase.partition` translates the rest.
         first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
         if not first.complete:
@@ -154,4 +162,6 @@ class BatchPlanner:
             and (first.position is None or (first.server, first.position) != (last.server, last.position))
         ):
             found.append(self.session.run(lambda c: self._binlog.partition(c, first, last)))
+        if first.complete and last.complete:
+            found += self._rereading.partitions(planned, here[0], last)
         return found

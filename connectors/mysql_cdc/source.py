@@ -10,10 +10,13 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.signals import Signal
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
 from .catalogue import OPTIONS
+from .hearing import check_signal as check_on_server
+from .hearing import signal_table
 from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
@@ -23,7 +26,7 @@ from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 from .server.retries import is_transient
 
-__all__ = ["MySqlCdcDataSource", "check", "check_resume", "check_start", "inspect"]
+__all__ = ["MySqlCdcDataSource", "check", "check_resume", "check_signal", "check_start", "inspect"]
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
@@ -47,7 +50,8 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
         names = find_tables(connection, parsed, every=False) or find_tables(connection, parsed)
         tables = tuple(load_schema(connection, parsed, *name) for name in names)
         check_tables(connection, parsed, tables)
-        for schema in tables:
+        signals = signal_table(connection, parsed)
+        for schema in (*tables, *([signals] if signals else [])):
             try:
                 query(connection, f"SELECT * FROM {schema.qualified} LIMIT 0")
             except pymysql.err.MySQLError as error:
@@ -98,6 +102,17 @@ def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
             columns.check_unchanged(table, declared[table.database, table.table], known.salt_check)
 
 
+def check_signal(options: Mapping[str, str], signal: Signal) -> None:
+    """Refuse a signal that the source cannot carry out. Called before a query keeps it.
+
+    Raises
+    ------
+    BacklogError
+        Says what is wrong with it.
+    """
+    check_on_server(MySqlOptions.parse(options), check(options), signal)
+
+
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """Run `check`, then tell a query what it needs to know: the primary key, and whether a snapshot comes first."""
     tables, parsed = check(options), MySqlOptions.parse(options)
@@ -115,6 +130,8 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         use_processing_time=parsed.by_clock,
         waits_for_rows=True,
         of_one_table=parsed.format == "row" and not parsed.several,
+        takes_signals=parsed.startup_mode != "snapshot",
+        reads_again=parsed.signal_table is not None,
     )
 
 

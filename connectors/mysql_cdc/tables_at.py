@@ -32,9 +32,8 @@ from .schema.keys import Key
 from .schema.table import SchemaChanged, TableSchema
 from .server.continuity import check_history
 from .server.failover import moved
-from .server.gtid import GtidSet, MariaDbGtids
 from .server.mysql import connect, end_position, low_watermark, server_identity
-from .server.watermark import GtidWatermark, PositionWatermark, Watermark, resume_after, watermark
+from .server.watermark import as_of, resume_after, shows, watermark
 from .snapshot.chunks import Splitter
 from .snapshot.reading import read_chunk
 from .source import check, inspect
@@ -90,39 +89,6 @@ class MySqlTablesAt(TablesAt):
             kept = [name for name in batch.schema.names if name in part.names or name in _NAMES]
             then = batch.select(kept).rename_columns([part.names.get(name, name) for name in kept])
             yield then.select(self.columns.names)
-
-
-def as_of(offset: Offset, low: str = "") -> str:
-    """The transactions that rows hold at an offset of the binary log phase, in the form of a low watermark (pure).
-
-    Parameters
-    ----------
-    low : str
-        The low watermark of the rows' snapshot range; "" once all ranges are passed.
-    """
-    reached = _reached(offset)
-    if not low:
-        return str(reached) if isinstance(reached, PositionWatermark) else str(reached.gtids)
-    mark = watermark(low)
-    if isinstance(mark, GtidWatermark) and isinstance(reached, GtidWatermark):
-        both = GtidSet(str(mark.gtids))
-        both.update(reached.gtids)
-        return str(both)
-    if isinstance(mark, PositionWatermark) and isinstance(reached, PositionWatermark):
-        return str(max(mark, reached, key=lambda m: m.position.sort_key()))
-    raise BacklogError(
-        "The checkpoint has watermarks with and without GTIDs.", "Verify again when the query has read on."
-    )
-
-
-def _reached(offset: Offset) -> Watermark:
-    if offset.position is None:
-        return watermark(offset.start)
-    if offset.server.startswith("mariadb-"):
-        return PositionWatermark(offset.position, MariaDbGtids(offset.gtid))
-    if offset.gtid:
-        return GtidWatermark(GtidSet(offset.gtid))
-    return PositionWatermark(offset.position, MariaDbGtids(""))
 
 
 def tables_at(
@@ -258,7 +224,7 @@ def _await_visible(connection: Connection[Any], lows: set[str]) -> None:
     limit = time.monotonic() + _VISIBLE_S
     while True:
         shown = watermark(low_watermark(connection)[0])
-        if all(_shows(shown, watermark(low)) for low in lows):
+        if all(shows(shown, watermark(low)) for low in lows):
             return
         if time.monotonic() > limit:
             raise BacklogError(
@@ -266,14 +232,3 @@ def _await_visible(connection: Connection[Any], lows: set[str]) -> None:
                 "With semi-synchronous replication it may be waiting for a replica. Verify again later.",
             )
         time.sleep(_LOOK_S)
-
-
-def _shows(shown: Watermark, wanted: Watermark) -> bool:
-    if isinstance(shown, GtidWatermark) and isinstance(wanted, GtidWatermark):
-        return shown.gtids.issuperset(wanted.gtids)
-    if isinstance(shown, PositionWatermark) and isinstance(wanted, PositionWatermark):
-        return shown.position.sort_key() >= wanted.position.sort_key()
-    raise BacklogError(
-        "The server's GTIDs were turned on or off since the query read its log.",
-        "Verify again when the query has read on.",
-    )

@@ -9,6 +9,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,9 @@ _MOST_TOLD = 1_000
 _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 
 
+_log = logging.getLogger(__name__)
+
+
 class NotYetSent(Exception):
     """The server has sent its log only up to this position, which is before the one to read up to."""
 
@@ -74,6 +78,8 @@ class Events:
         Called with the size of an event with rows. If it returns True, the rows are only counted: they have no values.
     removals, reads_swaps_again, folds_case
         See `CapturedTables`.
+    signals : TableSchema, optional
+        A table whose rows are read too. Statements about it do not matter, and rows of another form are left out.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class Events:
         removals: frozenset[str] = frozenset(),
         reads_swaps_again: bool = False,
         folds_case: Callable[[], bool] = lambda: False,
+        signals: TableSchema | None = None,
     ) -> None:
         self._connection = connection
         self._counts = counts
@@ -111,6 +118,7 @@ class Events:
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
         self._changes = NO_CHANGES  # what the present statement does to captured tables
+        self._signals = signals
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
@@ -284,9 +292,40 @@ class Events:
         elif schema is not None:
             layout = self._timeline.layout(schema)
             decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+        elif self._signals is not None and (database, table) == (self._signals.database, self._signals.table):
+            decoder = self._of_signals(body)
         if len(self._told) >= _MOST_TOLD:
             self._told.clear()
         self._told[told] = self._decoders[table_id] = decoder
+
+    def _of_signals(self, body: bytes) -> RowDecoder | None:
+        assert self._signals is not None
+        try:
+            return RowDecoder(self._signals, TableMap.parse(body), None, zero_date_fails=False)
+        except BacklogError as error:  # it would come back after each restart
+            _log.warning(
+                "Rows of the signal table %s are ignored: %s If it was altered, start the query again.",
+                self._signals.name,
+                error.problem,
+            )
+            return None
+
+    def _signal_rows(self, decoder: RowDecoder, data: bytes, kind: int, event_start: int) -> RowsChange | None:
+        """Rows of the signal table. They have no numbers in the stream, and cannot end it."""
+        try:
+            if self._xa:
+                raise BacklogError("They are in an XA transaction.")
+            end = len(data) - self._tail
+            if kind in COMPRESSED_ROWS:
+                data = inflated_event(data, kind, end, self._most_inflated)
+                end = len(data)
+            rows = read_images(decoder, data, kind, end, 0)
+        except BacklogError as error:
+            _log.warning("Rows of the signal table %s are ignored: %s", decoder.schema.name, error.problem)
+            return None
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
+        return RowsChange(decoder.schema, ROWS[kind], *told, sequence_at(self._position.number, event_start))
 
     def _rows(self, data: bytes, kind: int, event_start: int, size: int) -> RowsChange | None:
         table_id = int.from_bytes(data[HEADER : HEADER + 6], "little")
@@ -295,6 +334,8 @@ class Events:
             return None
         if decoder is ...:
             raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
+        if decoder.schema is self._signals:
+            return self._signal_rows(decoder, data, kind, event_start)
         if self._xa:
             raise self._refused(f"an XA transaction on {decoder.schema.name}", "Change the table without XA.")
         end = len(data) - self._tail

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.signals import Signal
 
 from ..offsets import Offset
 from ..options import MySqlOptions
@@ -70,13 +71,26 @@ class BinlogPhase:
         self._start = Offset("")
         self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
         self._carried: tuple[ReadAhead, bytes | None] | None = None
+        self.taken = 0
+        """Rows of the batch that `next` planned last."""
+        self.signals: list[Signal] = []
+        """Signals in its log."""
 
     def read_again(self) -> None:
         """Forget what was read ahead: the tables were declared anew."""
         self._planner = None
 
-    def next(self, connection: Connection[Any], start: Offset, limit: ReadLimit, now: float) -> Offset | None:
+    def next(
+        self,
+        connection: Connection[Any],
+        start: Offset,
+        limit: ReadLimit,
+        now: float,
+        signal_table: TableSchema | None = None,
+    ) -> Offset | None:
         """The end of the batch after ``start``; None if the log has nothing for one.
+
+        ``signal_table``: the table whose new rows are `signals`.
 
         Raises
         ------
@@ -84,15 +98,16 @@ class BinlogPhase:
             The log cannot be read on, or a table was altered in it.
         """
         origin, planner = origin_of(start), self._planner
-        self._start = start
+        self._start, self.taken, self.signals = start, 0, []
         known = planner is not None and planner.server == self._session.server and planner.start == origin
         if planner is None or not known or _names(planner.tables) != _names(start.tables):
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
             captured = self._tables.captured(start)
             planner = BinlogPlanner(
-                self._session.same_server, captured, origin, now, gtids, timeline, start.excess, self._effect
-            )
+                self._session.same_server, captured, origin, now, gtids, timeline, start.excess, self._effect,
+                signal_table,
+            )  # fmt: skip
             self._planner = planner
         pace = self._pace
         until = pace.target if pace.available_now and pace.target else end_position(connection, self._options)
@@ -113,8 +128,10 @@ class BinlogPhase:
             self.note_layouts(start)
             end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
             return replace(end, table_events=planner.events_until(last), is_finished=True)
-        if position is None and (start.is_lagging or (start.gone and start.position is None)):
-            # The rest of the log has no rows of the tables: the backlog ends here, and tables may join from here on.
+        needs_place = (start.gone and start.position is None) or (start.requests.queue and _has_no_place(start))
+        if position is None and (start.is_lagging or needs_place):
+            # The rest of the log has no rows of the tables: the backlog ends here, tables may join from here on, and
+            # ranges may be read again as of here.
             position = until
         if position is None:
             return None
@@ -122,7 +139,8 @@ class BinlogPhase:
         tables, leaving = planner.tables_at(position), planner.leaving_at(position)
         events, excess = planner.events_until(position), planner.excess_at(position)
         self.note_layouts(start)
-        rows = planner.rows_until(position)
+        rows = self.taken = planner.rows_until(position)
+        self.signals = planner.signals_until(position)
         pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
         if start.is_lagging:
             pace.backlog_started(rows, now)
@@ -187,6 +205,10 @@ class BinlogPhase:
             self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
             ahead.changes.clear()  # they take far more memory than the packed rows
         return self._carried[1]
+
+
+def _has_no_place(start: Offset) -> bool:
+    return start.position is None or start.gtid_until is not None
 
 
 def _names(tables: Sequence[TableSchema]) -> list[TableName]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.signals import Signal
 
 from ..options import MySqlOptions
 from ..positions import BinlogPosition
@@ -53,6 +54,7 @@ class _Transaction(NamedTuple):
     events: frozenset[str] = frozenset()  # kinds of statements that have a row
     leaving: frozenset[TableName] = frozenset()  # tables that leave the stream with it
     excess: int = 0  # as `Offset.excess`, after it
+    signals: tuple[Signal, ...] = ()
 
     @property
     def ends_batch(self) -> bool:
@@ -80,6 +82,8 @@ class BinlogPlanner:
         Follows the tables through ALTER TABLE. By default they are not followed.
     effect : callable, optional
         What a TRUNCATE or DROP of a table does; by default nothing.
+    signal_table : TableSchema, optional
+        The table whose new rows are signals.
 
     Attributes
     ----------
@@ -100,9 +104,11 @@ class BinlogPlanner:
         timeline: Timeline | None = None,
         excess: int = 0,
         effect: Callable[[TableEmptied], Effect] = _no_effect,
+        signal_table: TableSchema | None = None,
     ) -> None:
         self._options = options
         self._effect = effect
+        self._signal_table = signal_table
         self.tables = tuple(tables)
         self._scanned: BinlogPosition | str = start
         self.start = start
@@ -171,14 +177,16 @@ class BinlogPlanner:
         events: set[str] = set()
         leaving: set[TableName] = set()
         changes: _Kept = []
+        signals: list[Signal] = []
 
         def counts(more: int) -> bool:
             # Values are decoded only of rows that are kept, to travel with their partition.
             return self._kept + size + more > KEPT_BYTES
 
         for change in read_changes(
-            self._options, self.tables, self._scanned, until, timeline=self._timeline, counts=counts
-        ):
+            self._options, self.tables, self._scanned, until, timeline=self._timeline, counts=counts,
+            signals=self._signal_table,
+        ):  # fmt: skip
             if isinstance(change, TableAltered):
                 altered = True
             elif isinstance(change, TransactionEnd):
@@ -186,10 +194,11 @@ class BinlogPlanner:
                 self._excess += change.excess
                 if self._gtids is not None and change.uuid:
                     self._pass(self._gtids, change)
-                if counted or altered or leaving:
+                if counted or altered or leaving or signals:
                     found = _Transaction(
                         change.position, counted, str(self._gtids or ""), change.timestamp,
                         events=frozenset(events), leaving=frozenset(leaving), excess=self._excess,
+                        signals=tuple(signals),
                     )  # fmt: skip
                     if self._kept + size <= KEPT_BYTES and not change.excess:
                         self._kept += size
@@ -201,14 +210,19 @@ class BinlogPlanner:
                         if before.changes is None or found.changes is None:
                             self._kept -= _size_of(before.changes) + _size_of(found.changes)
                         kept = _together(before.changes, found.changes)
-                        found = found._replace(rows=counted + before.rows, changes=kept, events=before.events | events)
+                        found = found._replace(
+                            rows=counted + before.rows, changes=kept, events=before.events | events,
+                            signals=(*before.signals, *found.signals),
+                        )  # fmt: skip
                     self._pending.append(found)
                     if leaving:
                         return
                     seen, counted, altered = seen + counted, 0, False
-                    size, changes, events = 0, [], set()
+                    size, changes, events, signals = 0, [], set(), []
                     if rows is not None and seen >= rows:
                         return
+            elif isinstance(change, RowsChange) and change.schema is self._signal_table:
+                signals += [_signal(row) for _, before_row, row in change.rows if before_row is None and row]
             elif isinstance(change, TableEmptied):
                 does = self._effect(change)
                 if does.leaves:
@@ -269,6 +283,10 @@ class BinlogPlanner:
         """Rows of a batch that `plan` returned."""
         return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
 
+    def signals_until(self, position: BinlogPosition) -> list[Signal]:
+        """The signals of a batch that `plan` returned."""
+        return [s for t in self._pending if t.end.sort_key() <= position.sort_key() for s in t.signals]
+
     def leaves_rows(self, position: BinlogPosition, until: BinlogPosition) -> bool:
         """Whether there may be more rows after a batch that `plan` returned."""
         behind = bool(self._pending) and self._pending[-1].end.sort_key() > position.sort_key()
@@ -296,6 +314,12 @@ class BinlogPlanner:
             self.read_ahead = ReadAhead(start, position, changes)
         self.start = position
         self._moved_ms = now_ms
+
+
+def _signal(row: Sequence[Any]) -> Signal:
+    """A row of the signal table. Its columns are known by their order, as in Debezium."""
+    signal_id, kind, data = ("" if value is None else str(value) for value in row[:3])
+    return Signal(signal_id, kind, data)
 
 
 def _size_of(changes: _Kept | None) -> int:

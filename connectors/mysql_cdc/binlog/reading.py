@@ -64,6 +64,7 @@ def read_changes(
     wait: Callable[[float], None] = time.sleep,
     timeline: Timeline | None = None,
     counts: Callable[[int], bool] | None = None,
+    signals: TableSchema | None = None,
 ) -> Iterator[Change]:
     """Changes after ``start`` up to ``until``. Without ``until``: up to the log's end at some time after the call.
 
@@ -84,6 +85,8 @@ def read_changes(
     counts : callable, optional
         Called with the bytes of an event before its rows are decoded. If it returns True, they are only counted: they
         have no values.
+    signals : TableSchema, optional
+        The signal table, whose rows are read too.
 
     Yields
     ------
@@ -116,7 +119,7 @@ def read_changes(
         if not done:
             tables = [schema for schema in tables if schema not in dropped]
         try:
-            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out, counts)
+            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out, counts, signals)
             for change in whole_transactions(read, start, partial(_ends, options)):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
@@ -182,10 +185,11 @@ def _read_once(
     timeline: Timeline,
     left_out: GtidSet | None = None,
     counts: Callable[[int], bool] | None = None,
+    signals: TableSchema | None = None,
 ) -> Iterator[Change | Savepoint | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
-    yield from _taken(options, tables, start, until, timeline, Events.read, left_out, counts)
+    yield from _taken(options, tables, start, until, timeline, Events.read, left_out, counts, signals)
 
 
 def first_position(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
@@ -203,6 +207,7 @@ def _taken(
     take: Callable[[Events], Iterator[_T]],
     left_out: GtidSet | None = None,
     counts: Callable[[int], bool] | None = None,
+    signals: TableSchema | None = None,
 ) -> Generator[_T]:
     """Run ``take`` on the events of a dump, without the transactions of a set."""
     while True:
@@ -224,6 +229,7 @@ def _taken(
                     max_row_bytes=options.max_row_bytes,
                     most_inflated=options.most_inflated,
                     counts=counts,
+                    signals=signals,
                     removals=frozenset(k for k in (TRUNCATE, DROP) if options.event_policy(k) != "fail"),
                     reads_swaps_again=options.reads_swaps_again,
                     folds_case=partial(_folds_case, options),

@@ -19,8 +19,9 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_change_type": (
         st.StringType(),
         pa.string(),
-        "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot; `truncate` or "
-        "`drop` for [such a statement](mysql_cdc_schema.md#truncated-and-dropped-tables)",
+        "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot; "
+        "`update_postimage` for rows that are [read again](mysql_cdc_signals.md); `truncate` or `drop` for "
+        "[such a statement](mysql_cdc_schema.md#truncated-and-dropped-tables)",
     ),
     "_commit_timestamp": (
         st.TimestampType(),
@@ -30,7 +31,8 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_commit_seq": (
         st.LongType(),
         pa.int64(),
-        "0 for rows of the snapshot; then grows along the binary log, unique for each row",
+        "0 for rows of the snapshot; then grows along the binary log, unique for each row. Rows that are read again "
+        "have that of the place that they are as of",
     ),
     "_database": (st.StringType(), pa.string(), "the table's database"),
     "_table": (st.StringType(), pa.string(), "the table"),
@@ -40,7 +42,7 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
         "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without GTIDs and for rows of "
         "the snapshot",
     ),
-    "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
+    "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of a snapshot, also of a later one"),
 }
 """By name: Spark's type, Arrow's type, and the meaning."""
 

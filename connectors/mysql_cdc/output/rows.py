@@ -15,10 +15,11 @@ from pyspark.sql import types as st
 
 from backlog_spark.errors import SettingError
 
-from ..binlog.records import INSERT, RowsChange, TableEmptied
-from ..offsets import SnapshotRange
+from ..binlog.records import DELETE, INSERT, RowsChange, TableEmptied
+from ..offsets import RangeAgain, SnapshotRange
 from ..schema.columns import EXCLUDED, MASKED
 from ..schema.ddl.statements import DROP, TRUNCATE
+from ..schema.keys import Key
 from ..schema.table import TableSchema
 from ..schema.types import kind_of
 from .envelope import drop_event, envelopes, key_json
@@ -31,6 +32,7 @@ UPDATE_BEFORE, UPDATE_AFTER = "update_preimage", "update_postimage"
 # Debezium's operations of changes without a before-image. It has none for a DROP, which is a schema change there.
 _OPS = {INSERT: "c", TRUNCATE: "t", DROP: "t"}
 _BATCH_ROWS = 10_000  # Spark takes Arrow batches of 1k to 10k rows best
+_NO_EVENT = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
 _Told = Mapping[str, Sequence[Any]]
 
 
@@ -115,6 +117,10 @@ class Output(ABC):
         """Rows of a table's snapshot."""
 
     @abstractmethod
+    def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        """Deletes of rows that a range does not have. Only their keys have values."""
+
+    @abstractmethod
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
         """Changes of a table, in order."""
 
@@ -145,13 +151,23 @@ def _column(values: Sequence[Any], kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _of_snapshot(of: SnapshotRange) -> _Told:
+    again = of if isinstance(of, RangeAgain) else None
     return {
-        "_change_type": [INSERT],
+        "_change_type": [INSERT if again is None else UPDATE_AFTER],
         "_commit_timestamp": [of.at_ms * 1000],
-        "_commit_seq": [0],
+        "_commit_seq": [0 if again is None else again.sequence],
         "_gtid": [None],
         "_is_snapshot": [True],
     }
+
+
+def _of_keys(schema: TableSchema, keys: Sequence[Key]) -> pa.Table:
+    """Rows with these primary keys, and NULL in every other column."""
+    rows: list[list[Any]] = [[None] * len(schema.columns) for _ in keys]
+    for row, key in zip(rows, keys, strict=True):
+        for at, value in zip(schema.indexes(schema.key), key, strict=True):
+            row[at] = value
+    return rows_to_table(schema, rows)
 
 
 def rows_to_table(schema: TableSchema, rows: Sequence[list[Any]]) -> pa.Table:
@@ -183,6 +199,9 @@ class _Rows(Output):
     def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
         return self._batches(schema, self._masked(schema, table), _of_snapshot(of))
 
+    def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        return self._batches(schema, _of_keys(schema, keys), {**_of_snapshot(of), "_change_type": [DELETE]})
+
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
         table = self._masked(schema, rows_to_table(schema, found.rows))
         return self._batches(schema, table, found.told(self.metadata))
@@ -212,10 +231,17 @@ class _Envelopes(Output):
         return st.StructType([*fields, *spark_fields(self.metadata)])
 
     def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        rows, table = table.num_rows, self._masked(schema, table)
-        origin = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
-        value = envelopes(schema, None, table, ["r"] * rows, [of.at_ms] * rows, [origin] * rows)
-        return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), _of_snapshot(of))
+        return self._at_once(schema, self._masked(schema, table), of, "r")
+
+    def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        return self._at_once(schema, _of_keys(schema, keys), of, "d")
+
+    def _at_once(self, schema: TableSchema, table: pa.Table, of: SnapshotRange, op: str) -> Iterator[pa.RecordBatch]:
+        rows, told = table.num_rows, _of_snapshot(of)
+        before, after = (table, None) if op == "d" else (None, table)
+        value = envelopes(schema, before, after, [op] * rows, [of.at_ms] * rows, [_NO_EVENT] * rows)
+        told = {**told, "_change_type": [DELETE]} if op == "d" else told
+        return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), told)
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
         # Indexes of each output row's images; -1 for none.

@@ -14,7 +14,17 @@ from ..offsets import Offset
 from ..positions import BinlogPosition, sequence_at
 from .gtid import GtidSet, MariaDbGtids
 
-__all__ = ["GtidWatermark", "PositionWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
+__all__ = [
+    "GtidWatermark",
+    "PositionWatermark",
+    "Watermark",
+    "as_of",
+    "gtids_at",
+    "origin",
+    "resume_after",
+    "shows",
+    "watermark",
+]
 
 
 @dataclass(frozen=True)
@@ -95,3 +105,54 @@ def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:
     if isinstance(low, GtidWatermark):
         return low.gtids
     return low.gtids if of_mariadb else None
+
+
+def as_of(offset: Offset, low: str = "") -> str:
+    """The transactions that rows hold at an offset of the binary log phase, in the form of a low watermark.
+
+    Parameters
+    ----------
+    low : str
+        The low watermark of the rows' snapshot range; "" once all ranges are passed.
+    """
+    reached = _reached(offset)
+    if not low:
+        return str(reached) if isinstance(reached, PositionWatermark) else str(reached.gtids)
+    mark = watermark(low)
+    if isinstance(mark, GtidWatermark) and isinstance(reached, GtidWatermark):
+        both = GtidSet(str(mark.gtids))
+        both.update(reached.gtids)
+        return str(both)
+    if isinstance(mark, PositionWatermark) and isinstance(reached, PositionWatermark):
+        return str(max(mark, reached, key=lambda m: m.position.sort_key()))
+    raise BacklogError(
+        "The checkpoint has watermarks with and without GTIDs.", "Verify again when the query has read on."
+    )
+
+
+def _reached(offset: Offset) -> Watermark:
+    if offset.position is None:
+        return watermark(offset.start)
+    if offset.server.startswith("mariadb-"):
+        return PositionWatermark(offset.position, MariaDbGtids(offset.gtid))
+    if offset.gtid:
+        return GtidWatermark(GtidSet(offset.gtid))
+    return PositionWatermark(offset.position, MariaDbGtids(""))
+
+
+def shows(shown: Watermark, wanted: Watermark) -> bool:
+    """Whether the first watermark includes every transaction of the second.
+
+    Raises
+    ------
+    BacklogError
+        One has GTIDs and the other not.
+    """
+    if isinstance(shown, GtidWatermark) and isinstance(wanted, GtidWatermark):
+        return shown.gtids.issuperset(wanted.gtids)
+    if isinstance(shown, PositionWatermark) and isinstance(wanted, PositionWatermark):
+        return shown.position.sort_key() >= wanted.position.sort_key()
+    raise BacklogError(
+        "The server's GTIDs were turned on or off since the query read its log.",
+        "Verify again when the query has read on.",
+    )

@@ -23,9 +23,9 @@ from ..options import MySqlOptions
 from ..schema.columns import not_text
 from ..schema.keys import Key, key_kind, key_range
 from ..schema.table import TableSchema
-from ..server.mysql import query
+from ..server.connection import is_mariadb, query
 
-__all__ = ["Chunks", "Splitter", "estimated_rows", "even_step", "even_steps"]
+__all__ = ["Chunks", "Splitter", "count_rows", "estimated_rows", "even_step", "even_steps"]
 
 # For a chunk with fewer rows, starting the task costs more than reading them.
 _SMALLEST_CHUNK = 2_000
@@ -146,7 +146,9 @@ class Splitter:
         self._options = options
         self._columns = schema.chunk_columns
 
-    def next(self, low: Key | None, rows: int | None, *, at_most: bool = False, before: int = 0) -> Chunks:
+    def next(
+        self, low: Key | None, rows: int | None, *, at_most: bool = False, before: int = 0, high: Key | None = None
+    ) -> Chunks:
         """Chunks after key ``low`` that hold about ``rows`` rows, or all rows that follow.
 
         Parameters
@@ -159,14 +161,16 @@ class Splitter:
             Whether ``rows`` is a strict limit. Then rows are counted by stepping.
         before : int
             Rows before ``low``, as far as known.
+        high : tuple, optional
+            The last key to look at; needs ``at_most``.
 
         Returns
         -------
         Chunks
-            The last end is None if nothing follows the range.
+            The last end is ``high`` if nothing follows up to there.
         """
         if not self._columns:
-            return Chunks((None,), estimated_rows(self._connection, self._schema))
+            return Chunks((high,), estimated_rows(self._connection, self._schema))
         most = self._options.chunk_size
         size = most if rows is None else max(1, min(most, max(_SMALLEST_CHUNK, -(-rows // _PIECES))))
         if not at_most and (even := self._even(low, None, rows, size, before)):
@@ -175,15 +179,15 @@ class Splitter:
         counted = 0
         while rows is None or counted < rows:
             step = size if rows is None else min(size, rows - counted)
-            end = self._key_after(low, None, step)
+            end = self._key_after(low, high, step)
             if end is None:
-                counted += self._count(low)
-                return Chunks((*ends, None), counted)
+                counted += self._count(low, high)
+                return Chunks((*ends, high), counted)
             ends.append(end)
             counted += step
             low = end
-        if not self._count(low, limit=1):
-            ends[-1] = None  # the table ends here: leave the last chunk open instead of adding an empty one
+        if not self._count(low, high, limit=1):
+            ends[-1] = high  # the table ends here: leave the last chunk open instead of adding an empty one
         return Chunks(tuple(ends), counted)
 
     def between(self, low: Key | None, high: Key | None) -> Chunks:
@@ -278,14 +282,24 @@ class Splitter:
                 "Correct such rows, then start with a new checkpoint.",
             ) from None
 
-    def _count(self, low: Key | None, limit: int | None = None) -> int:
-        where = key_range(self._columns, low, None)
+    def _count(self, low: Key | None, high: Key | None, limit: int | None = None) -> int:
+        where = key_range(self._columns, low, high)
         if limit is None:
             return int(query(self._connection, f"SELECT COUNT(*) FROM {self._schema.qualified}{where}")[0][0])
         return len(query(self._connection, f"SELECT 1 FROM {self._schema.qualified}{where} LIMIT {limit}"))
 
     def _estimate(self, low: Key | None, high: Key | None) -> int:
         return estimated_rows(self._connection, self._schema, key_range(self._columns, low, high))
+
+
+def count_rows(connection: Connection[Any], schema: TableSchema, where: str, seconds: float) -> int:
+    """The number of rows that a WHERE clause selects. The server ends it with an error after some seconds."""
+    rest = f"COUNT(*) FROM {schema.qualified}{where}"
+    if is_mariadb(connection):
+        statement = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR SELECT {rest}"
+    else:
+        statement = f"SELECT /*+ MAX_EXECUTION_TIME({max(1, int(seconds * 1000))}) */ {rest}"
+    return int(query(connection, statement)[0][0])
 
 
 def estimated_rows(connection: Connection[Any], schema: TableSchema, where: str = "") -> int:

@@ -67,7 +67,7 @@ class Joining:
         """
         if start.position is None or (end is not None and len(end.tables) != len(start.tables)):
             return end  # in the batch in which a table leaves, no other one joins
-        quiet = replace(start, table_events=frozenset())
+        quiet = start.quiet()
         if start.joining:
             plan = self._plan(connection, start, wanted)
             if plan is not None and _includes(plan, start):

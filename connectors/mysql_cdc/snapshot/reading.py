@@ -7,6 +7,7 @@ that no table is locked meanwhile. Rows of a large chunk go on to Spark as they 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -20,7 +21,7 @@ from backlog_spark.errors import BacklogError
 
 from ..binlog.row_decoder import SchemaChanged
 from ..bounded import RowTooLarge, too_large
-from ..offsets import SnapshotRange
+from ..offsets import RangeAgain, SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import output_of, rows_to_table
 from ..schema.charsets import as_utf8
@@ -37,20 +38,27 @@ from ..server.wire import WireColumn
 from ..server.worker_connection import worker_connection
 from .read_view import begin_exact_view, begin_view
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log
-from .subtraction import Surplus, TouchedKeys
+from .subtraction import Surplus, TouchedKeys, keys_among
 
-__all__ = ["read_chunk", "select_statement"]
+__all__ = ["chunk_where", "read_chunk", "select_statement"]
 
+_log = logging.getLogger(__name__)
 _OTHER_TABLE = (1054, 1146, 1412)  # no such column, no such table, another definition
 # Bytes of a chunk that are read into memory. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
 _AHEAD = 28 << 20
 _large: list[tuple[MySqlOptions, str]] = []
 
 
-def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -> str:
+def select_statement(schema: TableSchema, first: Key | None, last: Key | None, condition: str = "") -> str:
     """The chunk's SELECT."""
     expressions = ", ".join(_expression(schema, column) for column in schema.read)
-    return f"SELECT {expressions} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
+    return f"SELECT {expressions} FROM {schema.qualified}{chunk_where(schema, first, last, condition)}"
+
+
+def chunk_where(schema: TableSchema, first: Key | None, last: Key | None, condition: str) -> str:
+    """The WHERE clause for the rows of a chunk that meet a condition, with a blank before it; "" for all."""
+    where = key_range(schema.chunk_columns, first, last)
+    return where if not condition else f"{where} AND ({condition})" if where else f" WHERE ({condition})"
 
 
 def _expression(schema: TableSchema, column: Column) -> str:
@@ -65,6 +73,7 @@ def _select(
     schema: TableSchema,
     first: Key | None,
     last: Key | None,
+    condition: str = "",
 ) -> Iterator[pa.Table]:
     """The chunk in pieces, as the connection's transaction sees it."""
 
@@ -74,7 +83,8 @@ def _select(
                 raise pa.ArrowInvalid(f"{column.name} is {sent.kind} now, not {kind_of(column).wire}")
 
     try:
-        for columns in fetch(connection, select_statement(schema, first, last), check, options.max_row_bytes):
+        statement = select_statement(schema, first, last, condition)
+        for columns in fetch(connection, statement, check, options.max_row_bytes):
             yield _parsed(schema, columns, options.zero_date_fails)
     except RowTooLarge as error:
         raise too_large(f"A row of {schema.name}", error.size, options.max_row_bytes) from None
@@ -96,7 +106,9 @@ class _Large(Exception):
     """A chunk has more than `_AHEAD` bytes."""
 
 
-def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None) -> list[pa.Table] | None:
+def _at_once(
+    options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None, condition: str = ""
+) -> list[pa.Table] | None:
     """The chunk as one SELECT sees it. None if it is large; then the table's later chunks are not tried."""
     if (options, schema.qualified) in _large:
         return None
@@ -104,7 +116,7 @@ def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last
     size = 0
     try:
         with worker_connection(options) as connection:
-            for table in _select(connection, options, schema, first, last):
+            for table in _select(connection, options, schema, first, last, condition):
                 held.append(table)
                 size += table.nbytes
                 if size > _AHEAD:
@@ -169,10 +181,19 @@ def _read(
     """One attempt of `read_chunk`."""
     try:
         log = rewind_log(options, schema, known, of.low, after, of.end)
-        tables = _known_rows(options, schema, log, first, last)
+        again = of if isinstance(of, RangeAgain) else None
+        missing = set(again.in_target if again else ())
+        if again is not None and again.condition:
+            tables = _meeting(options, schema, log, first, last, again.condition)
+        else:
+            tables = _known_rows(options, schema, log, first, last)
         output = output_of(options.format, options.metadata, options.columns.salt)
         for table in tables:
+            if missing:
+                missing -= keys_among(table, schema, missing)
             yield from output.snapshot(schema, _without_values(table, {schema.columns[i].name for i in log.absent}), of)
+        if missing:
+            yield from output.missing(schema, sorted(missing, key=repr), of)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         discard_rewind_log()
         # A column that was widened meanwhile may hold values that its declared type cannot.
@@ -254,6 +275,48 @@ def _rewound(
                 yield from map(touched.taken_out, whole)
         for rows in log.left(connection, first, last):
             yield rows_to_table(schema, rows)
+
+
+def _meeting(
+    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None, condition: str
+) -> Iterator[pa.Table]:
+    """The rows of a chunk that meet a condition and have not changed since the low watermark.
+
+    Only the server can evaluate the condition, and it does not have the rows of then. The stream has the changes of
+    the others, with all their columns.
+    """
+    assert isinstance(log, FirstImages), "only tables with a key are read again"
+    yielded = False
+    try:
+        whole = _at_once(options, schema, first, last, condition)
+        with worker_connection(options) as connection:
+            if whole is None:
+                begin_view(connection)
+                query(
+                    connection, f"SELECT COUNT(*) FROM {schema.qualified}{chunk_where(schema, first, last, condition)}"
+                )
+            log.advance(end_position(connection, options))
+            if log.is_emptied:
+                return
+            touched = TouchedKeys(schema, log.keys(connection, first, last))
+            with closing(touched):
+                if whole is None:
+                    for table in _select(connection, options, schema, first, last, condition):
+                        yielded = True
+                        yield touched.taken_out(table)
+                    _end_view(connection, options, schema, log)
+                else:
+                    yield from map(touched.taken_out, whole)
+            return
+    except pymysql.err.MySQLError as error:
+        if yielded or is_transient(error):
+            raise
+        # When the chunk was planned it worked for every row. An error here would come back after each restart.
+        _log.warning(
+            "The condition %r cannot be evaluated for rows of %s any more (%s, %s). All rows of this part are read.",
+            condition, schema.name, error.args[0], error.args[1],
+        )  # fmt: skip
+    yield from _known_rows(options, schema, log, first, last)
 
 
 def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:

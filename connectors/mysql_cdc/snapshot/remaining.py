@@ -17,8 +17,8 @@ from ..offsets import Offset
 from ..options import MySqlOptions
 from ..schema.keys import Key, key_kind
 from ..schema.table import TableSchema
-from ..server.connection import NO_TABLE, is_mariadb, query
-from .chunks import Splitter, estimated_rows
+from ..server.connection import NO_TABLE
+from .chunks import Splitter, count_rows, estimated_rows
 
 __all__ = ["Remaining", "corrected"]
 
@@ -99,12 +99,8 @@ def corrected(least: int, greatest: int, reached: int, done: int, rows: int, *, 
 
 def _count(connection: Connection[Any], schema: TableSchema, seconds: float) -> int | None:
     """The number of rows of a table. None if counting takes longer than ``seconds``."""
-    if is_mariadb(connection):
-        statement = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR SELECT COUNT(*) FROM {schema.qualified}"
-    else:
-        statement = f"SELECT /*+ MAX_EXECUTION_TIME({max(1, int(seconds * 1000))}) */ COUNT(*) FROM {schema.qualified}"
     try:
-        return int(query(connection, statement)[0][0])
+        return count_rows(connection, schema, "", seconds)
     except pymysql.err.MySQLError as error:
         if error.args[0] not in _TIMEOUTS:
             raise

@@ -7,7 +7,7 @@ the chunk is compared with one table at a time.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..schema.keys import Key
 from ..schema.table import TableSchema
 from ..schema.types import kind_of
 
-__all__ = ["Surplus", "TouchedKeys"]
+__all__ = ["Surplus", "TouchedKeys", "keys_among"]
 
 
 class _Tables:
@@ -79,11 +79,7 @@ class TouchedKeys:
     def __init__(self, schema: TableSchema, keys: Iterable[Sequence[Key]]) -> None:
         self._keys = _Tables()
         for piece in keys:
-            arrays = [
-                kind_of(c).build(c, list(values)).cast(kind_of(c).arrow(c))
-                for c, values in zip(schema.key_columns, zip(*piece, strict=True), strict=True)
-            ]
-            self._keys.append(pa.table(arrays, names=list(schema.key)))
+            self._keys.append(_keys_table(schema, piece))
 
     def taken_out(self, table: pa.Table) -> pa.Table:
         """The rows without those that have one of the keys."""
@@ -102,6 +98,22 @@ class TouchedKeys:
     def close(self) -> None:
         """Drop the temporary file."""
         self._keys.close()
+
+
+def keys_among(table: pa.Table, schema: TableSchema, wanted: Collection[Key]) -> set[Key]:
+    """Those of the wanted primary keys that rows have."""
+    keys = _keys_table(schema, wanted)
+    at = pc.indices_nonzero(_among(table, keys))
+    found = set(_tuples(table.select(keys.column_names).take(at)))
+    return {key for key, told in zip(wanted, _tuples(keys), strict=True) if told in found}
+
+
+def _keys_table(schema: TableSchema, keys: Collection[Key]) -> pa.Table:
+    arrays = [
+        kind_of(c).build(c, list(values)).cast(kind_of(c).arrow(c))
+        for c, values in zip(schema.key_columns, zip(*keys, strict=True), strict=True)
+    ]
+    return pa.table(arrays, names=list(schema.key))
 
 
 class Surplus:

@@ -1,0 +1,220 @@
+"""Carries out signals on the state in the offset: Debezium's ``execute-snapshot``, its pause, resume and stop (pure).
+
+A signal that cannot be carried out is refused with a warning, and the stream goes on. An error would come back after
+every restart, as the row stays at its place in the log.
+
+Source: Debezium documentation, "Sending signals to a Debezium connector" and "Incremental snapshots".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from backlog_spark.common.lazy_patterns import lazy_pattern
+from backlog_spark.errors import BacklogError
+from backlog_spark.spi.signals import Signal
+
+from .requests import RangeRequest, Requests
+from .schema.columns import MASKED
+from .schema.keys import Key, key_from_json
+from .schema.table import TableSchema
+
+__all__ = ["applied", "check_condition", "message_of", "ranges_asked"]
+
+EXECUTE, STOP, PAUSE, RESUME, LOG = "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"
+_TYPES = (EXECUTE, STOP, PAUSE, RESUME, LOG)
+_KEYS = {
+    EXECUTE: {"data-collections", "type", "additional-conditions", "additional-condition", "ranges"},
+    STOP: {"data-collections", "type"},
+    PAUSE: {"type"},
+    RESUME: {"type"},
+    LOG: {"message"},
+}
+# Strings and names in quotes, with backslashes as escapes within strings, which the session's sql_mode sees to.
+_QUOTED = lazy_pattern(r"""'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*"|`(?:[^`]|``)*`""", re.S)
+_BREAKS_OUT = lazy_pattern(r"""['"`;#]|--|/\*|\*/""")
+MOST_DATA = 1 << 16
+"""Characters of a signal's data. What is left of it stays in the offset until it is read."""
+_LONGEST = 2_048
+"""Characters of a condition. It stays in the offset until its table is read."""
+
+
+def _refused(problem: str, hint: str = "") -> BacklogError:
+    return BacklogError(problem, hint or "See docs/mysql_cdc_signals.md.")
+
+
+def parsed(signal: Signal) -> Mapping[str, Any]:
+    """The data of a signal.
+
+    Raises
+    ------
+    BacklogError
+        Another type, no JSON object, or a key or value that the type does not have.
+    """
+    if signal.type not in _TYPES:
+        raise _refused(f"There is no signal of type {signal.type!r}.", f"There are {', '.join(_TYPES)}.")
+    if len(signal.data) > MOST_DATA:
+        raise _refused(f"The data of the signal has {len(signal.data):,} characters; {MOST_DATA:,} are allowed.")
+    try:
+        data = json.loads(signal.data) if signal.data.strip() else {}
+    except ValueError as error:
+        raise _refused(f"The data of the signal is not JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise _refused("The data of the signal is not a JSON object.")
+    if unknown := sorted(set(data) - _KEYS[signal.type]):
+        raise _refused(
+            f"{signal.type} has no {', '.join(map(repr, unknown))} in its data.",
+            f"It has {', '.join(sorted(_KEYS[signal.type]))}.",
+        )
+    kind = data.get("type", "INCREMENTAL")
+    if not isinstance(kind, str) or kind.upper() != "INCREMENTAL":
+        raise _refused(f"There is no snapshot of type {kind!r}.", 'Leave "type" out, or set it to "INCREMENTAL".')
+    return data
+
+
+def applied(signal: Signal, state: Requests, tables: Sequence[TableSchema]) -> Requests:
+    """The state after a signal.
+
+    Parameters
+    ----------
+    tables : sequence of TableSchema
+        The captured tables.
+
+    Raises
+    ------
+    BacklogError
+        The signal cannot be carried out, or nothing of it.
+    """
+    data = parsed(signal)
+    if signal.type == PAUSE:
+        return replace(state, is_paused=True)
+    if signal.type == RESUME:
+        return replace(state, is_paused=False)
+    if signal.type == STOP:
+        patterns = _patterns(data, required=False)
+        if patterns is None:
+            return replace(state, queue=())
+        return state.kept(lambda request: not any(p.fullmatch(".".join(request.table)) for p in patterns))
+    if signal.type == EXECUTE:
+        return state.added(ranges_asked(signal, tables))
+    return state
+
+
+def message_of(signal: Signal) -> str | None:
+    """The text of a signal of type ``log``."""
+    return str(parsed(signal).get("message", "")) if signal.type == LOG else None
+
+
+def ranges_asked(signal: Signal, tables: Sequence[TableSchema]) -> list[RangeRequest]:
+    """What an ``execute-snapshot`` asks for.
+
+    Raises
+    ------
+    BacklogError
+        A collection is none of the tables, or cannot be read again.
+    """
+    data = parsed(signal)
+    patterns = _patterns(data, required=True)
+    assert patterns is not None
+    found = []
+    for pattern in patterns:
+        named = [t for t in tables if pattern.fullmatch(t.name)]
+        if not named:
+            raise _refused(
+                f"No captured table matches {pattern.pattern!r}.",
+                f"The stream captures {', '.join(t.name for t in tables) or 'no table now'}.",
+            )
+        found += [t for t in named if t not in found]
+    conditions = _conditions(data, found)
+    return [each for t in found for each in _of_table(signal, data, t, conditions.get(t.name, ""))]
+
+
+def _of_table(signal: Signal, data: Mapping[str, Any], table: TableSchema, condition: str) -> list[RangeRequest]:
+    if not table.key:
+        raise _refused(
+            f"{table.name} has no primary key, so its rows cannot be upserts.", "Set messageKeyColumns for it."
+        )
+    name = table.database, table.table
+    if "ranges" not in data:
+        return [RangeRequest(signal.id, name, condition=condition)]
+    if condition or not table.chunks_stay:
+        raise _refused(
+            f"Ranges of {table.name} cannot be read: they need a chunk key inside the key, and no condition."
+        )
+    requests = []
+    for each in data["ranges"] if isinstance(data["ranges"], list) else [None]:
+        if not isinstance(each, list) or len(each) not in (2, 3):
+            raise _refused('"ranges" is not a list of [after, last] or [after, last, keys].')
+        after, last = (_key(part, len(table.chunk_key), "a range") for part in each[:2])
+        keys = [_key(part, len(table.key), "a key") for part in each[2]] if len(each) > 2 else []
+        if keys and any(c.use == MASKED for c in table.key_columns):
+            raise _refused(f"The key of {table.name} is masked: its rows cannot be named.")
+        requests.append(RangeRequest(signal.id, name, after, last, "", tuple(k for k in keys if k is not None)))
+    return requests
+
+
+def _key(data: Any, columns: int, what: str) -> Key | None:
+    try:
+        key = key_from_json(data)
+    except (KeyError, TypeError, ValueError):
+        key = ()
+    if key is not None and len(key) != columns:
+        raise _refused(f"{data!r} is not {what} of {columns} columns.")
+    return key
+
+
+def _patterns(data: Mapping[str, Any], *, required: bool) -> list[re.Pattern[str]] | None:
+    """Regular expressions for ``database.table``."""
+    given = data.get("data-collections")
+    if given is None and not required:
+        return None
+    if not isinstance(given, list) or not given or not all(isinstance(name, str) for name in given):
+        raise _refused('"data-collections" is not a list of names or regular expressions, such as ["shop.orders"].')
+    try:
+        return [re.compile(name.strip()) for name in given]
+    except re.error as error:
+        raise _refused(f'"data-collections" has an invalid regular expression: {error}.') from None
+
+
+def _conditions(data: Mapping[str, Any], tables: Sequence[TableSchema]) -> dict[str, str]:
+    """The condition of each table that has one."""
+    one, several = data.get("additional-condition", ""), data.get("additional-conditions", [])
+    found = {t.name: one for t in tables} if one else {}
+    for each in several if isinstance(several, list) else [several]:
+        if not isinstance(each, dict) or set(each) != {"data-collection", "filter"}:
+            raise _refused('"additional-conditions" is not a list of {"data-collection": …, "filter": …}.')
+        patterns = _patterns({"data-collections": [each["data-collection"]]}, required=True)
+        named = [t for t in tables if patterns and patterns[0].fullmatch(t.name)]
+        if not named:
+            raise _refused(f'{each["data-collection"]!r} in "additional-conditions" is none of "data-collections".')
+        found |= {t.name: each["filter"] for t in named}
+    for condition in found.values():
+        check_condition(condition)
+    return found
+
+
+def check_condition(condition: Any) -> None:
+    """Refuse a condition that would not stay within the brackets that the source puts around it.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if not isinstance(condition, str) or not condition.strip():
+        raise _refused("A condition is not SQL text.")
+    if len(condition) > _LONGEST:
+        raise _refused(f"A condition has {len(condition):,} characters; {_LONGEST:,} are allowed.")
+    bare = _QUOTED.sub(" ", condition)
+    if found := _BREAKS_OUT.search(bare):
+        raise _refused(f"A condition has {found.group()!r} outside of quotes: {condition!r}.", "Write it without.")
+    depth = 0
+    for mark in bare:
+        depth += {"(": 1, ")": -1}.get(mark, 0)
+        if depth < 0:
+            break
+    if depth:
+        raise _refused(f"The brackets of a condition do not match: {condition!r}.")
