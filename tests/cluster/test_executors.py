@@ -54,12 +54,13 @@ def newest(folder: Path) -> int:
 )
 def test_keyed_sums(cluster: SparkCluster, tmp_path: Path, deaths: list[str]) -> None:
     chance = random.Random(5)
-    # A blank in each path: such a directory is nothing special to a user.
-    job = {name: str(tmp_path / f"its {name}") for name in ("script", "checkpoint", "target")}
+    # URLs, and a blank in each path.
+    job = {name: f"file://{tmp_path}/its {name}" for name in ("checkpoint", "target")}
+    job["script"] = str(tmp_path / "its script")
     tables = [rows(chance, BACKLOG) for _ in range(2)]
     for table in tables:
         append(Path(job["script"]), table, backlog=True)
-    checkpoint = Path(job["checkpoint"])
+    checkpoint = tmp_path / "its checkpoint"
     query = Submitted(cluster, "tests.faults.keyed_job", job, tmp_path / "driver")
 
     def more() -> None:
