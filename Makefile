@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -48,6 +48,9 @@ demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [
 
 demo-temporal: $(PREPARED) java ## clicks that wait for a MySQL table, then join with it [ROWS= SECONDS= SQL=1]
 	@$(PY) -m examples.temporal_join $(call flag,--rows,$(ROWS)) $(call flag,--seconds,$(SECONDS)) $(if $(SQL),--sql)
+
+demo-cluster: $(PREPARED) java ## both on a standalone cluster whose executors and drivers are killed [ROWS=]
+	@$(PY) -m examples.demo_cluster $(call flag,--rows,$(ROWS))
 
 test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import time
@@ -38,7 +39,9 @@ def change(cursor: Any, chance: random.Random, keys: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--password-env", default="", help="the environment variable that has root's password")
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-second", type=float, default=100, help="transactions per second")
@@ -46,7 +49,8 @@ def main() -> None:
     running = [True]
     signal.signal(signal.SIGTERM, lambda *_: running.clear())
     chance = random.Random(arguments.seed)
-    connection = pymysql.connect(host="127.0.0.1", port=arguments.port, user="root", database="shop")
+    login = {"user": "root", "password": os.environ.get(arguments.password_env, "")}
+    connection = pymysql.connect(host=arguments.host, port=arguments.port, database="shop", **login)
     cursor = connection.cursor()
     while running:
         for _ in range(chance.randint(1, 4)):
