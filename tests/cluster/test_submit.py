@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backlog_spark.embedded.spark_cluster import SparkCluster
+from tests.cluster.conftest import REPOSITORY
 from tests.integration.submitting import archived, bare_python, submit, zipped_package
+from tests.integration.topics import Topic
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.kafka import KafkaServer
 
 pytestmark = pytest.mark.process
 
@@ -63,3 +71,19 @@ def test_py_files_on_a_cluster(cluster: SparkCluster, zipped: Path, bare: Path, 
     found = submit(tmp_path, "--py-files", str(zipped), python=bare, conf=small(cluster))
     assert found["rows"] == [["a", 1], ["a", 3], ["b", 2]]
     assert executors_have_it(found, cluster), found["tasks"]
+
+
+@pytest.mark.grid
+def test_jars_from_maven_central(cluster: SparkCluster, kafka: KafkaServer, tmp_path: Path) -> None:
+    """The command of docs/submit.md, with the package installed everywhere, and with the jars of Delta and Kafka."""
+    page = (REPOSITORY / "docs" / "submit.md").read_text()
+    delta, added = re.findall(r"^    PACKAGES=(\S+)$", page, re.MULTILINE)
+    (settings,) = re.findall(r'^    DELTA="([^"]*)"$', page, re.MULTILINE)
+    Topic(kafka, "packaged").send(["one", "two"])
+    options = ["--packages", added.replace("$PACKAGES", delta), *shlex.split(settings)]
+    conf = {**small(cluster), "spark.jars.ivy": str(tmp_path / "ivy")}
+    given = [kafka.address(), "packaged"]
+    found = submit(tmp_path, *options, python=sys.executable, conf=conf, given=given, jars=False)
+    assert found["rows"] == [["a", 1], ["a", 3], ["b", 2]]
+    assert found["records"] == ['"one"', '"two"']
+    assert any((tmp_path / "ivy" / "jars").glob("org.apache.spark_spark-sql-kafka*"))

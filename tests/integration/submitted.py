@@ -1,4 +1,4 @@
-"""A program for spark-submit: a query of files into Delta. It prints one line of JSON."""
+"""A program for spark-submit: a query of files into Delta, and a read from Kafka. It prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backlog_spark.common.settings import parse_settings
 from backlog_spark.spark.session import own_conf
 
 
-def main(lines: str, target: str) -> None:
+def main(lines: str, target: str, broker: str = "", topic: str = "") -> None:
     spark = SparkSession.builder.getOrCreate()
     spark.conf.set("spark.backlog.restart.delay", "5 s")
     source = bs.source(
@@ -32,6 +32,10 @@ def main(lines: str, target: str) -> None:
         "rows": sorted(map(list, spark.read.format("delta").load(f"{target}/table").select("k", "v").collect())),
         "tasks": sorted(set(spark.range(4, numPartitions=4).mapInPandas(places, "place string").toPandas()["place"])),
     }
+    if broker:
+        kafka = {"kafka.bootstrap.servers": broker, "subscribe": topic}
+        records = spark.read.format("kafka").options(**kafka).load().selectExpr("CAST(value AS STRING) AS value")
+        found["records"] = sorted(row.value for row in records.collect())
     print(f"submitted: {json.dumps(found)}")
     spark.stop()
 

@@ -10,7 +10,7 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,24 +84,45 @@ def written_lines(folder: Path) -> Path:
     return folder
 
 
-def submit(work: Path, *options: str, python: Path | str, conf: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run the program with spark-submit in a directory of its own, and return what it printed."""
+def submit(
+    work: Path,
+    *options: str,
+    python: Path | str,
+    conf: Mapping[str, str] | None = None,
+    given: Sequence[str] = (),
+    jars: bool = True,
+) -> dict[str, Any]:
+    """Run the program with spark-submit in a directory of its own, and return what it printed.
+
+    Parameters
+    ----------
+    work : Path
+    options : str
+        Of spark-submit.
+    python : Path or str
+        What ``PYSPARK_PYTHON`` is.
+    conf : mapping of str to str, optional
+    given : sequence of str
+        Further arguments of the program.
+    jars : bool
+        Whether Delta's jars are given. Else an option has to.
+    """
     (work / "conf").mkdir()
     (work / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     shutil.copy(ROOT / "conf" / "log4j2.properties", work / "conf")
     program = work / "submitted.py"
     shutil.copy(ROOT / "tests" / "integration" / "submitted.py", program)
     home = Path(sysconfig.get_path("purelib"), "pyspark")
-    settings = {"spark.jars": ",".join(map(str, delta_jars())), **DELTA, **(conf or {})}
-    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    settings = {**({"spark.jars": ",".join(map(str, delta_jars())), **DELTA} if jars else {}), **(conf or {})}
+    confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")},
         **{"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(work / "conf"), "SPARK_LOCAL_IP": "127.0.0.1"},
         "PYSPARK_PYTHON": str(python),
     }
-    arguments = [program, written_lines(work / "lines"), work / "target"]
+    arguments = [program, written_lines(work / "lines"), work / "target", *given]
     done = subprocess.run(
-        [home / "bin" / "spark-submit", *given, *options, *map(str, arguments)],
+        [home / "bin" / "spark-submit", *confs, *options, *map(str, arguments)],
         cwd=work, env=environment, capture_output=True, text=True, timeout=800, check=False,
     )  # fmt: skip
     told = [line for line in done.stdout.splitlines() if line.startswith("submitted: ")]
