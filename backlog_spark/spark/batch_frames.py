@@ -208,4 +208,5 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
     finally:
         if is_usable("plan checks"):  # else Spark frees the rows with the DataFrame
             plan: Any = rows._jdf.queryExecution().analyzed()
-            plan.rdd().unpersist(False)
+            # What `RDD.unpersist` does, which also logs a warning for each batch.
+            rows.sparkSession._jsparkSession.sparkContext().unpersistRDD(plan.rdd().id(), False)

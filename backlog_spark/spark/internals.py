@@ -56,6 +56,8 @@ _CONTEXT = f"{_STREAMING}.runtime.MicroBatchExecutionContext"
 _QUERY, _PLAN = f"{_SQL}.execution.QueryExecution", f"{_SQL}.catalyst.plans.logical.LogicalPlan"
 _PHYSICAL = f"{_SQL}.execution.SparkPlan"
 
+_PRIMITIVES = {"int": "Integer", "boolean": "Boolean"}
+
 
 @dataclass(frozen=True)
 class Internal:
@@ -179,9 +181,12 @@ INTERNALS: Final[dict[str, Internal]] = {
             _QUERY: ("analyzed()",),
             _PLAN: ("deterministic()", "containsPattern(scala.Enumeration$Value)", "stats()"),
             f"{_SQL}.catalyst.trees.TreePattern": ("PLAN_EXPRESSION()", "CURRENT_LIKE()", "PYTHON_UDF()"),
+            f"{_SQL}.execution.LogicalRDD": ("rdd()",),
+            "org.apache.spark.SparkContext": ("unpersistRDD(int, boolean)",),
         },
-        "which rows are the same in a replay, and the size of Arrow batches",
-        "No plan counts as repeatable, so state is written before results. Spark counts the bytes of Arrow batches.",
+        "which rows are the same in a replay, the size of Arrow batches, and the end of rows that are kept for a batch",
+        "No plan counts as repeatable, so state is written before results. Spark counts the bytes of Arrow batches, and "
+        "frees kept rows when it collects garbage.",
     ),
     "shuffle once": Internal(
         "shuffle_once",
@@ -397,6 +402,8 @@ class _Members:
         if name not in self._classes:
             if name.startswith("["):  # class loaders do not load array classes
                 found = self._gateway.jvm.java.lang.Class.forName(name, False, self._loader)
+            elif name in _PRIMITIVES:
+                found = getattr(self._gateway.jvm.java.lang, _PRIMITIVES[name]).TYPE
             else:
                 found = self._loader.loadClass(name)
             self._classes[name] = found

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .blocks import ROOT, python_blocks
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
     from pyspark.sql import SparkSession
 
     from backlog_spark.embedded.mysql import MySQLServer
-
-PAGE = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
-START, PROGRESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_small_live_batches_go_past_spark(
@@ -25,9 +25,10 @@ def test_small_live_batches_go_past_spark(
     mysql.execute("CREATE TABLE sinks.orders (id INT PRIMARY KEY, amount DECIMAL(10,2), at TIMESTAMP(6))")
     mysql.execute("INSERT INTO sinks.orders VALUES (1, 10.50, NOW(6)), (2, 20, '1970-01-02'), (3, 30, NULL)")
     names: dict[str, Any] = {"spark": spark}
-    given = 'host="db", user="reader", passwordFile="/etc/backlog/mysql-password"'
-    assert given in START
-    code = START.replace(given, f'host="127.0.0.1", port={mysql.port}, user="root"').replace("/lake", str(tmp_path))
+    block, progress_block = python_blocks(ROOT / "docs" / "sinks.md")
+    given = re.search(r'host="db",\s+user="reader",\s+passwordFile="[\w/-]+"', block)
+    assert given
+    code = block.replace(given[0], f'host="127.0.0.1", port={mysql.port}, user="root"').replace("/lake", str(tmp_path))
     caplog.set_level("INFO", logger="backlog_spark")
     exec(code, names)
     query = names["query"]
@@ -40,7 +41,7 @@ def test_small_live_batches_go_past_spark(
         mysql.execute("DELETE FROM sinks.orders WHERE id = 2")
         mysql.execute("INSERT INTO sinks.orders VALUES (4, 40, '2037-12-31 01:02:03.000004')")
         query.processAllAvailable()
-        exec(PROGRESS, names)
+        exec(progress_block, names)
         progress = query.backlogProgress
     finally:
         query.stop()

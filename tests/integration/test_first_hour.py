@@ -73,6 +73,25 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path) -> None:
+    done = run(
+        """
+        from backlog_spark.spark.batch_frames import kept
+
+        start(0).awaitTermination()
+        with kept(spark.range(3).toDF("a")) as rows:
+            print(rows.count(), rows.count(), spark.sparkContext._jsc.getPersistentRDDs().size())
+        print(spark.sparkContext._jsc.getPersistentRDDs().size())
+        """,
+        tmp_path,
+        PYSPARK_PYTHON=sys.executable,
+        BACKLOG_SPARK_INTERNALS="on",  # without them Spark frees the rows later
+    )
+    assert done.stdout.split("\n")[1:3] == ["3 3 1", "0"], done.stderr[-3000:]
+    assert "locally checkpointed" not in done.stderr
+
+
+@pytest.mark.process
 def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     done = run("start(0)", tmp_path, PYSPARK_PYTHON="/nonexistent/python")
     last = done.stderr.strip().splitlines()[-1]
