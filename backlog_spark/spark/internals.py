@@ -185,7 +185,7 @@ INTERNALS: Final[dict[str, Internal]] = {
             "org.apache.spark.SparkContext": ("unpersistRDD(int, boolean)",),
         },
         "which rows are the same in a replay, the size of Arrow batches, and the end of rows that are kept for a batch",
-        "No plan counts as repeatable, so state is written before results. Spark counts the bytes of Arrow batches, and "
+        "No plan counts as repeatable, so state is written before results. Spark counts the bytes of Arrow batches. It "
         "frees kept rows when it collects garbage.",
     ),
     "shuffle once": Internal(

@@ -8,7 +8,7 @@ import sys
 
 from .broker import Broker
 
-# A quiet machine takes 250 to 300 MB of it. All records at once would take 500 MB and more.
+# Runs have taken up to 317 MB. All records at once would take 500 MB, and their copies in Arrow as much again.
 MOST = 400 << 20
 # Reads a topic as a worker does, and prints the number of records, their bytes and the process's peak memory.
 WORKER = r"""
