@@ -93,6 +93,7 @@ def test_files_are_worked_off_in_rounds_and_then_followed(spark: SparkSession, t
     assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]
 
 
+@pytest.mark.grid
 def test_a_delta_source_comes_into_backlog_again(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
 

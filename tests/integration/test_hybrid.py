@@ -208,6 +208,7 @@ def test_no_files_and_an_empty_topic(spark: SparkSession, kafka: KafkaServer, tm
     assert job.written() == Counter(range(3))
 
 
+@pytest.mark.grid
 def test_partitions_are_added_and_the_broker_restarts(spark: SparkSession, tmp_path: Path) -> None:
     parquet(tmp_path / "old", range(100), files=1)
     with KafkaServer() as kafka:

@@ -133,6 +133,7 @@ def test_files_then_a_delta_table_then_a_topic(spark: SparkSession, kafka: Kafka
     assert written(spark, tmp_path / "target") == Counter([*range(61), *range(40, 45)])
 
 
+@pytest.mark.grid
 def test_times_without_a_zone_and_phases_without_rows(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "handover_ntz", 1)
     send(topic, range(20))

@@ -195,6 +195,7 @@ def test_aggregates_of_the_present_rows(
     run(spark, tmp_path, make, sql, sizes, backlog)
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_chosen_rows_replace_each_other_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """An older row that is chosen again counts, although its change is older."""

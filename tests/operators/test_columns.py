@@ -110,6 +110,7 @@ class Sums(bs.CoGroupFunction):
         yield tuple(sum(getattr(row, "__order") for row in rows) for rows in (left, right))
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_names_of_internal_columns_of_operators(spark: SparkSession, tmp_path: Path) -> None:
     names = ["__start", "__end", "__window", "__rows", "__sign", "__code", "__side", "__order"]
@@ -150,6 +151,7 @@ def test_rows_of_windows_are_reduced_in_others(spark: SparkSession, tmp_path: Pa
     ]
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_windows_without_a_time_keep_the_columns_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     for second, backlog in ((0, True), (25, False), (100, False)):

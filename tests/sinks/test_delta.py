@@ -340,7 +340,13 @@ def with_names(names: Sequence[str]) -> StructType:
 @pytest.mark.parametrize(
     ("names", "keys", "vectors", "small_batch_rows"),
     [
-        (["FilePath", "rowIndexCol", "_file_name_", "_condition_"], ["filePath", "id"], True, 0),
+        pytest.param(
+            ["FilePath", "rowIndexCol", "_file_name_", "_condition_"],
+            ["filePath", "id"],
+            True,
+            0,
+            marks=pytest.mark.grid,
+        ),
         pytest.param(
             ["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"],
             ["dvFilePath", "_Metadata"],

@@ -279,6 +279,7 @@ def test_a_file_that_is_gone_is_reported_and_nothing_is_lost(tmp_path: Path) -> 
     assert ids(tmp_path) == list(range(SMALL * ROWS))
 
 
+@pytest.mark.grid
 def test_a_batch_is_known_when_only_the_checkpoint_has_it(tmp_path: Path, spark: SparkSession) -> None:
     """The log is cleaned up as its table says; Spark and the sink read what is left."""
     from pyspark.sql.types import LongType, StructType

@@ -74,7 +74,7 @@ def added(path: Path, version: int) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("partitioned", [pytest.param(False, marks=pytest.mark.grid), True])
 def test_the_log_says_what_it_would_say_of_deltas_own_append(
     spark: SparkSession, tmp_path: Path, partitioned: bool
 ) -> None:

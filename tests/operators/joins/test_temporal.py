@@ -267,7 +267,7 @@ def test_a_run_that_ends_when_all_is_read_joins_what_waited(spark: SparkSession,
 
 
 @pytest.mark.usefixtures("small_plans")
-@pytest.mark.parametrize("backlog", [True, False])
+@pytest.mark.parametrize("backlog", [pytest.param(True, marks=pytest.mark.grid), False])
 def test_the_newest_row_where_the_order_is_null_or_no_number(
     spark: SparkSession, tmp_path: Path, backlog: bool
 ) -> None:

@@ -216,6 +216,7 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
     assert multiset(r for b in sink.batches.values() for r in b) == expected
 
 
+@pytest.mark.grid
 def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """max_by: the row itself, with the window from which it was chosen."""
     tables = [events(n + 90, 60, n * 60).filter(pc.field("v").is_valid()) for n in range(2)]
