@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.familiar_names import HANDLE, Guided
 from backlog_spark.decide.coordinator import Mode
+from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.runner.query_progress import BacklogProgress, QueryTracker, Switch
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class QueryHandle(Guided, ABC):
     _tracker: QueryTracker
     _ended: threading.Event
     _stopping: threading.Event
+    _ending: threading.Event
     _failure: BaseException | None
 
     @property
@@ -100,6 +102,15 @@ class QueryHandle(Guided, ABC):
         return not self._ended.is_set()
 
     @property
+    def isEnding(self) -> bool:
+        """Whether the query was told to end: it starts no further batch."""
+        return self._ending.is_set()
+
+    @abstractmethod
+    def stop(self, *, after_batch: bool = False) -> None:
+        """Stop the query."""
+
+    @property
     def jobStatus(self) -> JobStatus:
         """Whether the query runs, or how it ended. It ends by itself when all sources have finished (FLIP-147)."""
         if not self._ended.is_set():
@@ -128,7 +139,7 @@ class QueryHandle(Guided, ABC):
         return self._failure if self._ended.is_set() else None
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until the query ends.
+        """Wait until the query ends. In the main thread Ctrl-C ends it after its running batch, a second one at once.
 
         Parameters
         ----------
@@ -144,8 +155,11 @@ class QueryHandle(Guided, ABC):
         ------
         Exception
             The error that the query failed with.
+        KeyboardInterrupt
+            When the query has ended after Ctrl-C.
         """
-        ended = self._ended.wait(timeout)
+        with ending_on_interrupt(self):
+            ended = self._ended.wait(timeout)
         if self._failure is not None and ended:
             raise self._failure
         return None if timeout is None else ended

@@ -363,7 +363,7 @@ class BacklogQuery(QueryRuns):
         if then.is_drained:
             self._judge.end(time.monotonic() * 1000)
             self._tracker.all_read(self._declared.foreign)
-        return then.goes_on and not self._stopping.wait(then.wait_ms / 1000)
+        return then.goes_on and not self._ending.wait(then.wait_ms / 1000)
 
     def _ends_by_itself(self) -> bool:
         return self._step.trigger_ms is AVAILABLE_NOW

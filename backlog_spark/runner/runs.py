@@ -86,7 +86,8 @@ class QueryRuns(QueryHandle):
         )
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
-        self._stopping = threading.Event()
+        self._stopping = threading.Event()  # at once: a running batch is interrupted
+        self._ending = threading.Event()  # no further run starts; set by both ways of `stop`
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._leaving = False
@@ -231,13 +232,16 @@ class QueryRuns(QueryHandle):
     def _follow_runs(self) -> None:
         try:
             attempts, again = 0, False
-            while True:
+            while not self._ending.is_set() or is_running(self.streamingQuery):
                 if not again:
                     before = self._tracker.last_batch
                 last, again = self._tracker.last_batch, False
                 error = self._with_hint(self._until_it_ends())
                 left, self._leaving = self._leaving, False
                 if self._stopping.is_set():
+                    return
+                if self._ending.is_set():
+                    self._failure = error
                     return
                 if error is None:
                     found_end = left or self._found_the_end(idle=self._tracker.last_batch == last)
@@ -268,6 +272,8 @@ class QueryRuns(QueryHandle):
             self._failure = error
             raise
         finally:
+            if self._ending.is_set() and self._failure is None:
+                self._stopping.set()
             self._wind_up()
 
     def _wind_up(self) -> None:
@@ -323,7 +329,7 @@ class QueryRuns(QueryHandle):
 
     def _next_run(self) -> BaseException | None:
         """Start the next run. Returns the error if that fails, else None."""
-        if self._stopping.is_set():
+        if self._ending.is_set():
             return None
         try:
             self._driver.check()
@@ -356,6 +362,7 @@ class QueryRuns(QueryHandle):
                 if (newer := self._newer_driver()) is not None:
                     return newer
                 next_look = time.monotonic() + LOOK_S
+            self._leaving = self._leaving or self._ending.is_set()
             if self._leaving and not is_ending:
                 is_ending = not is_running(self._query) or end_at_boundary(self._query)
             try:
@@ -386,13 +393,13 @@ class QueryRuns(QueryHandle):
 
     def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
         """Restart after a failure. Returns the last error, or None if the query runs."""
-        while (delay := self._restarts.wait_ms(attempts)) is not None and not self._stopping.is_set():
+        while (delay := self._restarts.wait_ms(attempts)) is not None and not self._ending.is_set():
             _log.warning(
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
                 self._name, format_duration(delay), attempts, self._restarts.max_attempts, first_line(error),
             )  # fmt: skip
             self._events.add("restart", attempt=attempts, delay_ms=delay, error=first_line(error))
-            if self._stopping.wait(delay / 1000):
+            if self._ending.wait(delay / 1000):
                 return None
             again = self._next_run()
             if isinstance(again, NewerDriver):
@@ -438,8 +445,18 @@ class QueryRuns(QueryHandle):
         """
         return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
 
-    def stop(self) -> None:
-        """Stop the query and wait until it has ended. A running batch is interrupted; the next start replays it."""
+    def stop(self, *, after_batch: bool = False) -> None:
+        """Stop the query and wait until it has ended. A running batch is interrupted; the next start replays it.
+
+        Parameters
+        ----------
+        after_batch : bool
+            Return at once, and let the query end when its running batch has committed. `awaitTermination` waits for
+            it. Default false.
+        """
+        self._ending.set()
+        if after_batch:
+            return
         self._stopping.set()
         query_ = self._query
         if query_ is not None:

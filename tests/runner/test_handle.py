@@ -17,7 +17,7 @@ class Handle(QueryHandle):
     def __init__(self, made: QueryTracker) -> None:
         self._name = "orders"
         self._tracker = made
-        self._ended, self._stopping = threading.Event(), threading.Event()
+        self._ended, self._stopping, self._ending = threading.Event(), threading.Event(), threading.Event()
         self._failure = None
 
     @property
@@ -27,6 +27,9 @@ class Handle(QueryHandle):
     @property
     def backlogRowsCommitted(self) -> int:
         raise AssertionError("a repr asks no JVM")
+
+    def stop(self, *, after_batch: bool = False) -> None:
+        self._stopping.set()
 
     def backlogRows(self) -> tuple[float, int]:
         raise AssertionError("a repr asks no JVM")

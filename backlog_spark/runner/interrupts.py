@@ -1,0 +1,82 @@
+"""Ctrl-C while a program waits for queries: they end after their running batch, with a second Ctrl-C at once.
+
+PySpark's own handler cancels all jobs. The running batch fails then, and the query would be restarted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+__all__ = ["ending_on_interrupt"]
+
+# Queries that Ctrl-C ends, until a wait has raised its KeyboardInterrupt. A wait with a timeout may return before.
+_interrupted: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Query(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def isActive(self) -> bool: ...
+    @property
+    def isEnding(self) -> bool: ...
+    def stop(self, *, after_batch: bool = False) -> None: ...
+
+
+@contextmanager
+def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
+    """Let Ctrl-C end queries while the block waits for them.
+
+    The first one lets each query end after its running batch, and says so on stderr. The block goes on and should
+    return when the queries have ended. `KeyboardInterrupt` is raised then. A second one stops the queries at once. It
+    raises `KeyboardInterrupt` too.
+
+    Does nothing outside the main thread, where Python delivers no signals, and if the program ignores Ctrl-C.
+
+    Parameters
+    ----------
+    *queries : BacklogQuery or ForeignQuery
+        Started.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def interrupted(*_: Any) -> None:
+        running = [query for query in queries if query.isActive]
+        if not running or all(query.isEnding for query in running):
+            raise KeyboardInterrupt
+        for query in running:
+            query.stop(after_batch=True)
+            _interrupted.add(query)
+            _say(f"Query {query.name} ends after its running batch. Press Ctrl-C again to end it at once.")
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        try:
+            yield
+        except KeyboardInterrupt:
+            for query in queries:
+                _interrupted.discard(query)
+                if query.isActive:
+                    query.stop()
+                    _say(f"Query {query.name} was stopped. Its next start replays the batch that was running.")
+            raise
+        if any(query in _interrupted for query in queries) and not any(query.isActive for query in queries):
+            for query in queries:
+                _interrupted.discard(query)
+                _say(f"Query {query.name} has ended after a whole batch.")
+            raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

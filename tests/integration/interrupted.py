@@ -1,0 +1,66 @@
+"""A program that gets Ctrl-C while it waits for a query. Arguments: a folder, how often Ctrl-C comes in a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import backlog_spark as bs
+
+from ..faults.session import job_session
+from .test_foreign import files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_BATCH_S = 3
+
+
+class Interrupted(bs.Sink):
+    """Its first batch takes some seconds, in which the terminal sends Ctrl-C to all processes of the program."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.wrote: list[int] = []
+
+    def open(self, context: Any) -> None:
+        pass
+
+    def write(self, batch_df: DataFrame, batch: bs.BatchInfo) -> None:
+        for _ in range(self.times):
+            os.killpg(0, signal.SIGINT)
+            time.sleep(_BATCH_S)
+        # A job that PySpark's own handler would have cancelled
+        self.wrote.append(batch_df.count())
+
+
+def main() -> None:
+    """Prints as JSON how the wait and the query ended."""
+    root = Path(sys.argv[1])
+    sink = Interrupted(int(sys.argv[2]))
+    files(root / "in", 0, 3, rows=20)
+    spark = job_session()
+    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+    query = (
+        bs.stream(frame).write("numbers").trigger(processing_time="100 ms")
+        .option("checkpointLocation", str(root / "checkpoint")).to(sink).start(spark)
+    )  # fmt: skip
+    try:
+        query.awaitTermination()
+        raised = ""
+    except KeyboardInterrupt:
+        raised = "KeyboardInterrupt"
+    planned, committed = (
+        sorted(int(p.name) for p in (root / "checkpoint" / name).iterdir() if p.name.isdigit())
+        for name in ("offsets", "commits")
+    )
+    print(json.dumps([raised, query.jobStatus, sink.wrote, planned, committed]))
+
+
+if __name__ == "__main__":
+    main()

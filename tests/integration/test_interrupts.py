@@ -1,0 +1,34 @@
+"""Ctrl-C in a program that waits for a query, sent to its whole process group as a terminal does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def interrupted(folder: Path, times: int) -> tuple[list[Any], str]:
+    """What the program printed: how the query ended, and its messages."""
+    line = [sys.executable, "-m", "tests.integration.interrupted", str(folder), str(times)]
+    done = subprocess.run(line, capture_output=True, text=True, start_new_session=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_a_query_after_its_batch(tmp_path: Path) -> None:
+    outcome, told = interrupted(tmp_path, 1)
+    assert outcome == ["KeyboardInterrupt", "CANCELED", [20], [0], [0]]
+    assert "Query numbers ends after its running batch. Press Ctrl-C again to end it at once." in told
+    assert "Query numbers has ended after a whole batch." in told
+
+
+@pytest.mark.process
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    (raised, status, _, planned, committed), told = interrupted(tmp_path, 2)
+    assert (raised, status, planned, committed) == ("KeyboardInterrupt", "CANCELED", [0], [])
+    assert "Query numbers was stopped. Its next start replays the batch that was running." in told

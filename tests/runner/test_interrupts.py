@@ -1,0 +1,85 @@
+"""Ctrl-C while queries are awaited, without Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from backlog_spark.runner.interrupts import ending_on_interrupt
+
+
+class Query:
+    """Ends its batch when the test says so."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.isActive = True
+        self.isEnding = False
+        self.stops: list[bool] = []
+
+    def stop(self, *, after_batch: bool = False) -> None:
+        self.stops.append(after_batch)
+        self.isEnding = True
+        self.isActive = after_batch
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def _handler_of_others() -> None:
+    assert callable(signal.getsignal(signal.SIGINT))
+
+
+def test_the_first_one_lets_all_end_and_the_wait_raises_when_they_have() -> None:
+    orders, clicks = Query("orders"), Query("clicks")
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), ending_on_interrupt(orders, clicks):  # noqa: PT012
+        ctrl_c()
+        assert (orders.stops, clicks.stops) == ([True], [True])
+        orders.isActive = clicks.isActive = False
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_one_stops_them() -> None:
+    orders, clicks = Query("orders"), Query("clicks")
+    with pytest.raises(KeyboardInterrupt), ending_on_interrupt(orders, clicks):  # noqa: PT012
+        ctrl_c()
+        clicks.isActive = False  # its batch was short
+        ctrl_c()
+    assert (orders.stops, clicks.stops) == ([True, False], [True])
+
+
+def test_waits_with_a_timeout_are_one_wait() -> None:
+    query = Query("orders")
+    with ending_on_interrupt(query):
+        ctrl_c()
+    assert query.stops == [True]
+    with pytest.raises(KeyboardInterrupt), ending_on_interrupt(query):
+        query.isActive = False
+    with ending_on_interrupt(query):
+        pass  # it was told once
+
+
+def test_a_query_that_is_stopped_otherwise_raises_nothing() -> None:
+    query = Query("orders")
+    with ending_on_interrupt(query):
+        query.stop()
+
+
+def test_other_threads_get_no_signals() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    found = []
+
+    def wait() -> None:
+        with ending_on_interrupt(Query("orders")):
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert found == [before]
