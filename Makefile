@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-prometheus test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -15,6 +15,9 @@ LOG := $(VENV)/setup.log
 CLEAN := $(VENV)/clean
 PACKED := $(VENV)/packed
 SMOKE := $(VENV)/smoke.stamp
+# What the tests need from other package managers. Prometheus is only unpacked: Debian would start it as a service.
+TOOLS := $(CURDIR)/$(VENV)/tools
+PROMETHEUS := $(TOOLS)/prometheus/usr/bin
 # Extras of the wheel in them. Spark itself does not go into the archive.
 EXTRAS ?= mysql,kafka,files,delta,sql,cli
 
@@ -56,7 +59,7 @@ test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
-	@$(PY) -m pytest -m 'not grid and not process' -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m 'not grid and not process and not outside' -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-plain: $(CLASSES) java ## integration and kill tests without Spark's internals, on its public API
 	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
@@ -67,6 +70,11 @@ test-cluster: $(CLASSES) java ## queries on a standalone cluster, and on S3, wit
 
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
+
+test-prometheus: $(CLASSES) java ## metrics, dashboard and alert rules with Prometheus itself (Debian: downloads prometheus)
+	@test -x $(PROMETHEUS)/promtool || { mkdir -p $(TOOLS) && cd $(TOOLS) && apt-get download -qq prometheus && \
+		dpkg -x prometheus_*.deb prometheus; }
+	@PROMETHEUS=$(PROMETHEUS) $(PY) -m pytest -m outside tests/tools/test_prometheus.py $(ARGS)
 
 torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at the same time [SEED= MINUTES=]
 	@$(PY) -m tests.torture $(call flag,--seed,$(SEED)) $(call flag,--minutes,$(MINUTES))
@@ -162,7 +170,7 @@ $(PACKAGES): setup.cfg pyproject.toml constraints.txt | $(if $(filter test-fast,
 		rm -rf $(VENV) $(VENV).log; exit 1; }; \
 	rm -f $(VENV).log
 	@echo "setup 2/3: Python packages (PySpark is a download of 450 MB)"
-	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[embedded,cli,test,dev]' >$(LOG) 2>&1 || { \
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[embedded,cli,metrics,test,dev]' >$(LOG) 2>&1 || { \
 		echo "error: pip could not install the packages: $$( \
 			{ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | sed 's/^ *//' | tail -n 1). Is the package index reachable? (log: $(LOG))" >&2; \
 		exit 1; }

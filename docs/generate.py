@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from backlog_spark.common.settings import settings_table
+from backlog_spark.runner.metrics import metrics_table
 from backlog_spark.spark.internals import SEEN, SWITCH
 from backlog_spark.spark.internals import table as internals_table
 
@@ -33,11 +34,57 @@ the source has no new rows.
 
 """
 
+_BLOB = "https://github.com/backlog-spark/backlog-spark/blob/main"
+
+_METRICS = f"""# Metrics
+
+A driver can serve the state of its queries to Prometheus. It is off by default. Install the package and set a port:
+
+```console
+$ pip install 'backlog-spark[metrics]'
+$ spark-submit --conf spark.backlog.metrics.port=9400 job.py
+$ curl http://127.0.0.1:9400/metrics
+```
+
+* All queries of a driver share the port. It shows nothing of the process, and nothing of other libraries.
+* `spark.backlog.metrics.host` is 127.0.0.1 by default. For a Prometheus on another machine set an address that it \
+reaches, or 0.0.0.0. There is no password and no TLS: whoever reaches the port can read the names of queries and \
+sources, and numbers. Nothing else is served.
+* If the port is taken, the address is wrong or the package is missing, `start()` raises `SettingError` before a row \
+is read.
+* A query that has ended keeps its last values until the driver ends. `backlog_spark_query_running` is 0 then.
+* A batch counts when Spark has reported its commit, which is up to two seconds later. With an interval during \
+backlog of 0 the numbers of the backlog come at its end.
+
+Spark's own metrics are another matter: [conf/metrics.properties]({_BLOB}/conf/metrics.properties) is an example. In \
+Spark's UI the description of a batch's job has the query's name, the batch, and `backlog` or `live rows`.
+
+"""
+
+_DASHBOARD = f"""
+## Dashboard and alerts
+
+[conf/grafana-dashboard.json]({_BLOB}/conf/grafana-dashboard.json) shows these metrics in Grafana: import it and \
+choose the data source. [conf/prometheus-rules.yml]({_BLOB}/conf/prometheus-rules.yml) has alert rules. In Prometheus:
+
+```yaml
+rule_files: [prometheus-rules.yml]
+scrape_configs:
+  - job_name: backlog_spark
+    scrape_interval: 5s
+    static_configs:
+      - targets: ["driver-host:9400"]
+```
+
+`make test-prometheus` installs Prometheus, checks the rules with its `promtool`, and lets a server scrape metrics.
+"""
+
 
 def pages() -> dict[str, str]:
     """File name -> text."""
     return {
         "settings.md": "# Settings\n\nSet these in spark-defaults or with `--conf`.\n\n" + settings_table(),
+        "metrics.md": _METRICS + metrics_table() + _DASHBOARD,
         "internals.md": _INTERNALS + internals_table(),
         "errors.md": errors.page(),
         "hybrid.md": hybrid.page(),

@@ -29,6 +29,8 @@ _PACKAGES: Final = {
     "google": "protobuf",
     "grpc": "grpcio",
     "kafka": "'backlog-spark[kafka]'",
+    "jinja2": "'backlog-spark[cli]'",
+    "prometheus_client": "'backlog-spark[metrics]'",
     "pymysql": "'backlog-spark[mysql]'",
     "pymysqlreplication": "'backlog-spark[mysql]'",
     "pyspark": "'backlog-spark[spark]'",

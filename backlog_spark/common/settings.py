@@ -21,6 +21,8 @@ __all__ = [
     "FLINK_INTERVAL",
     "INTERVAL",
     "MAX_KEY_GROUPS",
+    "METRICS_HOST",
+    "METRICS_PORT",
     "PREFIX",
     "SETTINGS",
     "Setting",
@@ -124,6 +126,12 @@ def _bytes(text: str, name: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def _address(text: str, name: str) -> str:
+    if not re.fullmatch(r"[\w.:-]+", text.strip()):
+        raise SettingError(name, text, "is no address.", "Write for example 127.0.0.1 or 0.0.0.0.")
+    return text.strip()
+
+
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def parse(text: str, name: str) -> str:
         word = text.strip().lower()
@@ -135,6 +143,8 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 
 
 INTERVAL: Final = "spark.backlog.interval"
+METRICS_PORT: Final = "spark.backlog.metrics.port"
+METRICS_HOST: Final = "spark.backlog.metrics.host"
 DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
 # Flink's names. spark-submit drops names that do not begin with "spark.", so they are read with that prefix too.
 FLINK_INTERVAL: Final = "execution.checkpointing.interval"
@@ -256,6 +266,27 @@ _REGISTRY: Final = (
             "The query goes on if that fails."
         ),
         parser=_choice("on", "off"),
+    ),
+    Setting(
+        name=METRICS_PORT,
+        type="int",
+        default=None,
+        bounds="unset, or 0 to 65535; 0: a free port, which the log names",
+        source="backlog_spark",
+        description=(
+            "Serve the query's metrics to Prometheus on this port of the driver, at `/metrics` "
+            "([docs/metrics.md](metrics.md)). Queries of one driver share a port. Needs the extra `metrics`."
+        ),
+        parser=_integer(0, 65_535),
+    ),
+    Setting(
+        name=METRICS_HOST,
+        type="address",
+        default="127.0.0.1",
+        bounds="an address of the driver's machine; 0.0.0.0: all of them",
+        source="backlog_spark",
+        description="Address on which the metrics are served. Whoever reaches it can read them: there is no password.",
+        parser=_address,
     ),
     Setting(
         name="spark.backlog.progress",

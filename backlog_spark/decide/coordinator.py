@@ -146,6 +146,11 @@ class Coordinator:
         return tuple(self._flags)
 
     @property
+    def flags(self) -> dict[Hashable, bool]:
+        """The last report of each running source."""
+        return dict(self._flags)
+
+    @property
     def is_processing_backlog(self) -> bool:
         """True if any running source's last report said that it is processing backlog."""
         return any(self._flags.values())

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "Terminated"]
+__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "StateReport", "Terminated"]
 
 # Spark's class of such sources; their description is its name. Other sources have another class (Spark 4.2).
 _UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
@@ -52,6 +52,25 @@ class SourceReport:
 
 
 @dataclass(frozen=True)
+class StateReport:
+    """Spark's state of one stateful operator after a batch.
+
+    Parameters
+    ----------
+    name : str
+        Spark's name of the operator, such as ``stateStoreSave``.
+    rows : int
+        Entries in the state.
+    bytes : int
+        Memory or disk that it takes, as the state store reports it.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class ProgressReport:
     """A committed micro-batch, from Spark's progress event.
 
@@ -71,6 +90,8 @@ class ProgressReport:
         In plan order.
     watermark_ms : int or None
         Spark's event-time watermark, milliseconds since 1970; None without one.
+    state : tuple of StateReport
+        Spark's state of each stateful operator.
     """
 
     query_id: str
@@ -81,6 +102,7 @@ class ProgressReport:
     duration_ms: dict[str, int]
     sources: tuple[SourceReport, ...]
     watermark_ms: int | None = None
+    state: tuple[StateReport, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -311,11 +311,14 @@ class BacklogQuery(QueryRuns):
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
+        # For Spark's UI. Its own description of the job comes back with the next batch.
+        mode = "backlog" if info.is_backlog else "live rows"
+        batch.sparkSession.sparkContext.setJobDescription(f"{self._name}: batch {info.batch_id}, {mode}")
         flags = self._declared.flags(info.batch_id)
         self._in_backlog = any(flags)  # sources plan the next batch only after this one has committed
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
-            self._tracker.wrote(self._outputs.main.written)
+            self._tracker.wrote(info.batch_id, self._outputs.main.written)
             return
         taken = self._keyed.take(batch, self._name)
         # Each sink or operator that reads the batch would run its plan again.
@@ -327,7 +330,7 @@ class BacklogQuery(QueryRuns):
             output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
-            self._tracker.wrote(self._outputs.main.written)
+            self._tracker.wrote(info.batch_id, self._outputs.main.written)
             self._keyed.written(taken, info.batch_id, self._name, flags, finished)
         end = BatchEnd(self._in_backlog, self._keyed.stay_ended, self._keyed.is_firing, self._keyed.merges)
         boundary = at_batch_end(self._facts, self._step, end)

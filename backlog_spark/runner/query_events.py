@@ -1,12 +1,15 @@
-"""What a query writes to its event log, and when."""
+"""What a query tells its event log and its metrics, and when."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.runner.event_log import FREQUENT, EventFiles, EventLog
+from backlog_spark.runner.metrics import QueryMetrics, served
+from backlog_spark.spi.offset_flags import committed_ms, rows_behind
 
 if TYPE_CHECKING:
     from backlog_spark.decide.reports import ProgressReport, SourceReport
@@ -25,21 +28,47 @@ class QueryEvents:
     files : EventFiles
         The checkpoint.
     tracker : QueryTracker
-    enabled : bool
-        If false, nothing is written.
+    settings : mapping
+        Whether there is a log, and where the metrics are served.
+
+    Raises
+    ------
+    SettingError
+        If the metrics cannot be served.
     """
 
-    def __init__(self, name: Callable[[], str], files: EventFiles, tracker: QueryTracker, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        name: Callable[[], str],
+        files: EventFiles,
+        tracker: QueryTracker,
+        settings: Mapping[str, int | float | str | None],
+    ) -> None:
         self._name = name
         self._files = files
         self._tracker = tracker
-        self._log = EventLog(files) if enabled else None
+        self._log = EventLog(files) if settings["spark.backlog.eventLog"] == "on" else None
+        self._server = served(settings)
+        self._metrics: QueryMetrics | None = None  # when the query has a name
         self._switches = 0
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
         if self._log is not None:
             self._log.add(kind, query=self._name(), **fields)
+
+    def started(self, described: Mapping[str, Any]) -> None:
+        """Called when the first run has started."""
+        self.add("start", **described)
+        if self._server is not None:
+            self._metrics = QueryMetrics(self._server, self._name())
+            self._metrics.started(self._tracker.flags_by_name)
+
+    def restart(self, **fields: Any) -> None:
+        """Called when the query failed and will be restarted."""
+        self.add("restart", **fields)
+        if self._metrics is not None:
+            self._metrics.restarted()
 
     def run(self, run_id: str, described: Mapping[str, Any]) -> None:
         """Called when a run has started."""
@@ -48,8 +77,16 @@ class QueryEvents:
 
     def batch(self, report: ProgressReport) -> None:
         """Called when a batch was reported for the first time."""
+        if self._metrics is not None:
+            self._metrics.batch(
+                report,
+                [self._tracker.name_of(source.index) for source in report.sources],
+                written_at=self._tracker.written_at(report.batch_id),
+                now=time.time(),
+            )
         progress = self._tracker.progress
         written = progress.last_write
+        written_at = self._tracker.written_at(report.batch_id)
         # The report itself may have switched the mode, from the next batch on.
         in_force = next(s for s in reversed(self._tracker.history) if s.batch_id <= report.batch_id)
         self.add(
@@ -64,17 +101,28 @@ class QueryEvents:
             backlog_rows=progress.backlog_rows,
             backlog_total=progress.backlog_total,
             sources=[self._source(source) for source in report.sources],
+            state=[{"name": s.name, "rows": s.rows, "bytes": s.bytes} for s in report.state] or None,
+            written_ms=None if written_at is None else round(written_at * 1000),
             road=None if written is None or written.batch_id != report.batch_id else written.road,
         )
 
     def _source(self, source: SourceReport) -> dict[str, Any]:
         name = self._tracker.name_of(source.index)
-        return {"name": name, "rows": source.num_input_rows, "backlog": source.is_processing_backlog}
+        told = {
+            "name": name,
+            "rows": source.num_input_rows,
+            "backlog": source.is_processing_backlog,
+            "rows_behind": rows_behind(source.end_offset),
+            "committed_ms": committed_ms(source.end_offset) if source.num_input_rows else None,
+        }
+        return {field: value for field, value in told.items() if value is not None}
 
     def switches(self) -> None:
         """Add the switches since the last call."""
         history = self._tracker.history
         for switch in history[self._switches :]:
+            if self._metrics is not None:
+                self._metrics.mode(switch, is_start=switch is history[0])
             self.add(
                 "switch",
                 batch=switch.batch_id,
@@ -96,6 +144,8 @@ class QueryEvents:
     def ended(self, failure: BaseException | None, *, was_stopped: bool) -> None:
         """Called once, after the last run."""
         status = "failed" if failure is not None else "stopped" if was_stopped else "finished"
+        if self._metrics is not None:
+            self._metrics.ended()
         self.add("end", status=status, error=None if failure is None else first_line(failure))
         if self._log is not None:
             self._log.close()

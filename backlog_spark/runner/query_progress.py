@@ -20,6 +20,9 @@ __all__ = ["BacklogProgress", "QueryTracker", "Switch"]
 
 _log = logging.getLogger(__name__)
 
+# Batches that are written before the first of them is reported: Spark's listener bus is up to 1.3 s late.
+_UNREPORTED = 256
+
 
 @dataclass(frozen=True)
 class Switch:
@@ -104,6 +107,7 @@ class QueryTracker:
         self._last_batch = -1
         self._names: dict[int, str] = {}
         self._warned: set[int] = set()
+        self._written: dict[int, float] = {}
 
     def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
         """Called once, before any `take`.
@@ -148,9 +152,10 @@ class QueryTracker:
                     why = f"{self._source(source)} has no more rows that were there at the start"
                     self._decide(self._coordinator.report(source, False), self._last_batch + 1, why)
 
-    def wrote(self, written: Written | None) -> None:
+    def wrote(self, batch_id: int, written: Written | None) -> None:
         """Called when the main output's sink has written a batch, before Spark commits it."""
         with self._lock:
+            self._written = {**dict(list(self._written.items())[-_UNREPORTED:]), batch_id: self._clock()}
             before, direct = self._progress.last_write, written is not None and written.road == "direct"
             self._progress = replace(
                 self._progress, last_write=written, direct_commits=self._progress.direct_commits + direct
@@ -160,6 +165,11 @@ class QueryTracker:
                 "Query %s: batch %d was written by road %s%s",
                 self._name, written.batch_id, written.road, f", because {written.reason}" if written.reason else "",
             )  # fmt: skip
+
+    def written_at(self, batch_id: int) -> float | None:
+        """When the main output had a batch, seconds since 1970; None if the query has no sink or the batch is old."""
+        with self._lock:
+            return self._written.get(batch_id)
 
     def restarted(self) -> None:
         """Called when the query runs again after a failure."""
@@ -197,6 +207,13 @@ class QueryTracker:
         """The name of the declared source with this number in Spark; None for another source."""
         with self._lock:
             return self._names.get(index)
+
+    @property
+    def flags_by_name(self) -> dict[str, bool]:
+        """Whether each declared source that still runs is in backlog."""
+        with self._lock:
+            flags = self._coordinator.flags
+            return {name: flags[index] for index, name in self._names.items() if index in flags}
 
     def _source(self, index: Hashable) -> str:
         name = self._names.get(index) if isinstance(index, int) else None

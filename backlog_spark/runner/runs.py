@@ -81,9 +81,7 @@ class QueryRuns(QueryHandle):
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
         )
         self._show = str(settings["spark.backlog.progress"])
-        self._events = QueryEvents(
-            lambda: self._name, checkpoint, tracker, enabled=settings["spark.backlog.eventLog"] == "on"
-        )
+        self._events = QueryEvents(lambda: self._name, checkpoint, tracker, settings)
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()  # at once: a running batch is interrupted
@@ -185,7 +183,7 @@ class QueryRuns(QueryHandle):
                 self._recall()
                 self._rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
-            self._events.add("start", **self._described(), python=platform.python_version())
+            self._events.started({**self._described(), "python": platform.python_version()})
             self._events.run(str(self._query.runId), self._described_run())
         except BaseException as error:
             self._events.refused(error)
@@ -398,7 +396,7 @@ class QueryRuns(QueryHandle):
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
                 self._name, format_duration(delay), attempts, self._restarts.max_attempts, first_line(error),
             )  # fmt: skip
-            self._events.add("restart", attempt=attempts, delay_ms=delay, error=first_line(error))
+            self._events.restart(attempt=attempts, delay_ms=delay, error=first_line(error))
             if self._ending.wait(delay / 1000):
                 return None
             again = self._next_run()

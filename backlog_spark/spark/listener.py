@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
-from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, StateReport, Terminated
 from backlog_spark.spark.internals import is_usable
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
@@ -178,6 +178,7 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         duration_ms=dict(progress.durationMs),
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
         watermark_ms=_watermark((progress.eventTime or {}).get("watermark")),
+        state=tuple(StateReport(s.operatorName, s.numRowsTotal, s.memoryUsedBytes) for s in progress.stateOperators),
     )
 
 

@@ -3,6 +3,10 @@
 A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, if the source has an end,
 ``isFinished``. ``hasTableEvents`` says that the batch that ends here has rows of type ``truncate`` or ``drop``. Only a
 JSON true counts. Offsets of other sources have another form and no flags.
+
+For display an offset may also have the numbers ``rows`` (read so far), ``total`` (an estimate of all rows of the
+backlog), and ``committedMs``: when the oldest and the newest row of the batch that ends here were committed at the
+source, in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -11,7 +15,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["has_flag", "has_table_events", "is_backlog", "is_finished", "is_processing_backlog", "parse_offset"]
+__all__ = [
+    "committed_ms",
+    "has_flag",
+    "has_table_events",
+    "is_backlog",
+    "is_finished",
+    "is_processing_backlog",
+    "parse_offset",
+    "rows_behind",
+]
 
 
 def parse_offset(text: str | None) -> dict[str, Any] | None:
@@ -50,6 +63,24 @@ def is_finished(offset: Mapping[str, Any] | None) -> bool:
 def has_table_events(end: Mapping[str, Any] | None) -> bool:
     """Whether the rows up to this offset tell of statements that removed all rows of a table."""
     return end is not None and end.get("hasTableEvents") is True
+
+
+def committed_ms(end: Mapping[str, Any] | None) -> tuple[int, int] | None:
+    """When the oldest and the newest row of the batch that ends here were committed at the source; None if unknown."""
+    found = None if end is None else end.get("committedMs")
+    if isinstance(found, list) and len(found) == 2 and all(type(each) is int for each in found):
+        return found[0], found[1]
+    return None
+
+
+def rows_behind(offset: Mapping[str, Any] | None) -> int | None:
+    """Rows of the backlog that are not read yet, as the source estimates; 0 out of backlog, None if unknown."""
+    if not has_flag(offset) or offset is None:
+        return None
+    if not is_processing_backlog(offset):
+        return 0
+    rows, total = offset.get("rows"), offset.get("total")
+    return max(0, total - rows) if type(rows) is int and type(total) is int else None
 
 
 def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> bool:

@@ -142,6 +142,9 @@ class Offset:
         Kinds of statements that the batch that ended here has rows for: ``"truncate"``, ``"drop"``.
     requests : Requests
         Binary log phase: ranges of captured tables that are to be read again.
+    committed_ms : (int, int) or None
+        When the first and the last transaction of the binary log batch that ended here were committed, milliseconds
+        since 1970 by the server's clock; None without rows. For the query's freshness only.
     """
 
     server: str
@@ -166,6 +169,7 @@ class Offset:
     gone: tuple[tuple[str, str], ...] = ()
     table_events: frozenset[str] = frozenset()
     requests: Requests = _NO_REQUESTS
+    committed_ms: tuple[int, int] | None = None
 
     @property
     def is_undecided(self) -> bool:
@@ -217,6 +221,7 @@ class Offset:
             total=total,
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
+            committed_ms=None,
         )
 
     def at(
@@ -247,6 +252,7 @@ class Offset:
             is_lagging=is_lagging,
             table_events=frozenset(),
             requests=self.requests.without_reads(),
+            committed_ms=None,
         )
 
     def quiet(self) -> Offset:
@@ -256,6 +262,7 @@ class Offset:
             is_backlog=self.is_processing_backlog,
             table_events=frozenset(),
             requests=self.requests.without_reads(),
+            committed_ms=None,
         )
 
     def without(self, names: Collection[tuple[str, str]], *, come_back: bool) -> Offset:
@@ -329,6 +336,8 @@ class Offset:
             out["requests"] = _packed(requests)
         if self.requests.heard:
             out[HEARD] = self.requests.heard
+        if self.committed_ms:
+            out["committedMs"] = list(self.committed_ms)
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -374,6 +383,7 @@ class Offset:
             gone=tuple((database, table) for database, table in data.get("gone", ())),
             table_events=frozenset(data.get("tableEvents", ())),
             requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
+            committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,
         )
 
 

@@ -20,6 +20,8 @@ def test_defaults() -> None:
         "spark.backlog.timers.maxFiringTime": None,
         "spark.backlog.fastPythonStart": "true",
         "spark.backlog.eventLog": "on",
+        "spark.backlog.metrics.port": None,
+        "spark.backlog.metrics.host": "127.0.0.1",
         "spark.backlog.progress": "auto",
         "spark.backlog.rule.offsetsBehindLatest": None,
         "spark.backlog.rule.offsetsBehindLatest.leave": None,
@@ -48,6 +50,8 @@ def test_parsed_settings() -> None:
             "spark.backlog.timers.maxFiringTime": "2 s",
             "spark.backlog.fastPythonStart": "False",
             "spark.backlog.eventLog": "Off",
+            "spark.backlog.metrics.port": "9400",
+            "spark.backlog.metrics.host": " 0.0.0.0 ",
             "spark.backlog.progress": "OFF",
             "spark.backlog.rule.offsetsBehindLatest": "1000000",
             "spark.backlog.rule.bytesOutstanding": "10 GB",
@@ -58,8 +62,8 @@ def test_parsed_settings() -> None:
         }
     )
     assert [v for v in values.values() if v is not None] == [
-        30_000, 0, 1000, 60_000, 32_768, "true", "true", 2_000, "false", "off", "off", 1_000_000, 10 * 2**30, 2**29,
-        3_600_000, 1.5, 0,
+        30_000, 0, 1000, 60_000, 32_768, "true", "true", 2_000, "false", "off", 9_400, "0.0.0.0", "off",
+        1_000_000, 10 * 2**30, 2**29, 3_600_000, 1.5, 0,
     ]  # fmt: skip
     assert list(values) == list(SETTINGS)
 

@@ -107,7 +107,9 @@ def test_offsets_behind_are_those_of_all_partitions() -> None:
 
 def progress(**more: Any) -> ProgressReport:
     told = {"id": "q", "runId": "r", "batchId": 1, "numInputRows": 10, "timestamp": "t", "eventTime": {}, "sources": []}
-    return to_report(SimpleNamespace(**{**told, "durationMs": {"triggerExecution": 1500}, **more}))  # type: ignore[arg-type]
+    return to_report(
+        SimpleNamespace(**{**told, "durationMs": {"triggerExecution": 1500}, "stateOperators": [], **more})
+    )  # type: ignore[arg-type]
 
 
 def test_figures_of_a_report() -> None:

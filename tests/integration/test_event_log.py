@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.common.settings import parse_settings
 from backlog_spark.embedded.kafka import KafkaServer
+from backlog_spark.runner.metrics import served
+from backlog_spark.spark.session import session_conf
 from backlog_spark.tools.inspect import inspected
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from tests.operators.conftest import Collect
 
+from ..runner.test_metrics import scraped
 from .topics import Topic
 
 if TYPE_CHECKING:
@@ -30,10 +34,15 @@ class FailsOnce(Collect):
 
     has_failed = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.descriptions: dict[int, str | None] = {}
+
     def write(self, batch_df: DataFrame, batch: bs.BatchInfo) -> None:
         if not batch.is_backlog and not self.has_failed and batch_df.count():
             self.has_failed = True
             raise OSError("the disk was full")
+        self.descriptions[batch.batch_id] = batch_df.sparkSession.sparkContext.getLocalProperty("spark.job.description")
         super().write(batch_df, batch)
 
 
@@ -66,20 +75,14 @@ def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServe
     with pytest.raises(bs.BacklogError):
         start(Collect(), path=str(tmp_path / "odl"))
     assert not (checkpoint / "offsets").exists()  # a first start that is refused plans nothing
-    before = spark.conf.get("spark.backlog.restart.delay", None)
-    spark.conf.set("spark.backlog.restart.delay", "10 ms")
-    try:
-        query = start(FailsOnce())
+    sink = FailsOnce()
+    with session_conf(spark, {"spark.backlog.restart.delay": "10 ms", "spark.backlog.metrics.port": "0"}):
+        query = start(sink)
         topic.send([{"n": 2}, {"n": 3}])
         while query.backlogProgress.commits_after == 0:
             assert query.isActive, query.exception()
             time.sleep(0.1)
         query.stop()
-    finally:
-        if before is None:
-            spark.conf.unset("spark.backlog.restart.delay")
-        else:
-            spark.conf.set("spark.backlog.restart.delay", before)
     stored = StoredCheckpoint(str(checkpoint))
     events = stored.events
     told = [event["kind"] for event in events if event["kind"] != "batch"]
@@ -95,6 +98,18 @@ def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServe
     batches = [event for event in events if event["kind"] == "batch"]
     assert [b["batch"] for b in batches] == list(range(len(batches)))  # each once, though one was tried twice
     assert sum(b["rows"] for b in batches if b["backlog"]) == 3
+    assert all(state["rows"] >= 0 and state["bytes"] > 0 for b in batches for state in b["state"])
+    assert all(b["written_ms"] for b in batches)
+    # The metrics and Spark's UI tell the same.
+    server = served(parse_settings({"spark.backlog.metrics.port": "0"}))
+    assert server is not None
+    found = scraped(server.port, "counts")
+    assert found["backlog_spark_source_rows_total", "numbers"] == sum(b["rows"] for b in batches)
+    assert found["backlog_spark_query_restarts_total",] == found["backlog_spark_query_switches_total", "stream"] == 1
+    assert (found["backlog_spark_query_running",], found["backlog_spark_query_commit_interval_seconds",]) == (0, 0.2)
+    backlog = next(b["batch"] for b in batches if b["backlog"])
+    assert sink.descriptions[backlog] == f"counts: batch {backlog}, backlog"
+    assert sink.descriptions[max(sink.descriptions)] == f"counts: batch {max(sink.descriptions)}, live rows"
     assert {(b["backlog"], b.get("interval_ms")) for b in batches if b["rows"]} == {(True, None), (False, 200)}
     assert {source["name"] for b in batches for source in b["sources"]} >= {"numbers"}
     # The page names each kind and field.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.decide.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from tests.connectors.mysql_cdc.replay import options, table_rows
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def test_interval_zero_is_one_commit_in_backlog_then_streaming(
     try:
         assert (query.mode, query.isProcessingBacklog) == (Mode.BACKLOG, True)
         wait(lambda: query.mode is Mode.STREAM, query)
+        before = time.time()
         mysql.execute("UPDATE job.zero SET id = id + 10000 WHERE id < 10")
         mysql.execute("DELETE FROM job.zero WHERE id BETWEEN 20 AND 29")
         query.processAllAvailable()
@@ -76,10 +79,18 @@ def test_interval_zero_is_one_commit_in_backlog_then_streaming(
         assert query.status["isTriggerActive"] in (True, False)
         assert query.lastProgress.batchId >= 1
         assert query.awaitTermination(0.01) is False
+        # The time of a transaction's commit comes to the millisecond.
+        offset = json.loads(query.lastProgress.sources[0].endOffset)
+        assert before * 1000 - 1_000 < offset["committedMs"][0] <= offset["committedMs"][1] < time.time() * 1000 + 1_000
+        assert any(ms % 1000 for ms in offset["committedMs"])
     finally:
         query.stop()
     assert (query.isActive, query.exception(), query.awaitTermination(1)) == (False, None, True)
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.zero").values())
+    live = [e for e in StoredCheckpoint(str(tmp_path / "checkpoint")).events if e["kind"] == "batch"][-1]
+    [committed] = [source["committed_ms"] for source in live["sources"]]
+    assert committed == offset["committedMs"]
+    assert 0 < live["written_ms"] - committed[1] < LIMIT_S * 1000
 
 
 def test_unset_is_plain_spark_with_bounded_batches(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:

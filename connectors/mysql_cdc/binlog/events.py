@@ -22,7 +22,7 @@ from ..schema.ddl.statements import DML, DROP, first_word, statement_text
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import fills_by_functions
 from ..schema.table import TableSchema
-from ..server.gtid import GtidSet, gtid_text, tagged_gtid
+from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
@@ -122,7 +122,7 @@ class Events:
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
-        self._began_at = 0
+        self._began_at = self._committed_ms = 0
         self._rows_seen = self._is_open = self._is_rolled_back = False
         # Of the present transaction: numbers that its compressed rows need beyond the bytes that they have in the file.
         self._excess = 0
@@ -247,6 +247,9 @@ class Events:
 
     def _begin(self, data: bytes, kind: int) -> None:
         self._began_at = int.from_bytes(data[1:5], "little")
+        self._committed_ms = self._began_at * 1000
+        if kind in (_GTID, _ANONYMOUS_GTID):
+            self._committed_ms = committed_ms(data[HEADER : len(data) - self._tail]) or self._committed_ms
         if kind == _GTID:
             sid = data[HEADER + 1 : HEADER + 17].hex()
             self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
@@ -275,7 +278,7 @@ class Events:
             raise self._refused("an end without a position", "Report this together with the server's version.")
         self._is_open = False
         told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._position.file, self._excess
-        return TransactionEnd(BinlogPosition(self._position.file, end), *told)
+        return TransactionEnd(BinlogPosition(self._position.file, end), *told, self._committed_ms)
 
     def _table_map(self, data: bytes) -> None:
         body = data[HEADER : len(data) - self._tail]

@@ -141,13 +141,14 @@ class BinlogPhase:
         self.note_layouts(start)
         rows = self.taken = planner.rows_until(position)
         self.signals = planner.signals_until(position)
+        committed = planner.committed_until(position)
         pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
         if start.is_lagging:
             pace.backlog_started(rows, now)
         planner.advance(position, now)
         pace.released(now)
         end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
-        end = replace(end, table_events=events)
+        end = replace(end, table_events=events, committed_ms=committed)
         if is_bounded and (leaving or start.gone):
             end = replace(end, filter_until=start.filter_until)  # it is not finished before the table has joined again
         return end.without(leaving, come_back=True) if leaving else end

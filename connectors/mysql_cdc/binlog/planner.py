@@ -55,6 +55,7 @@ class _Transaction(NamedTuple):
     leaving: frozenset[TableName] = frozenset()  # tables that leave the stream with it
     excess: int = 0  # as `Offset.excess`, after it
     signals: tuple[Signal, ...] = ()
+    committed: tuple[int, int] = (0, 0)  # the first and the last commit, milliseconds since 1970
 
     @property
     def ends_batch(self) -> bool:
@@ -199,6 +200,7 @@ class BinlogPlanner:
                         change.position, counted, str(self._gtids or ""), change.timestamp,
                         events=frozenset(events), leaving=frozenset(leaving), excess=self._excess,
                         signals=tuple(signals),
+                        committed=(change.committed_ms, change.committed_ms),
                     )  # fmt: skip
                     if self._kept + size <= KEPT_BYTES and not change.excess:
                         self._kept += size
@@ -213,6 +215,7 @@ class BinlogPlanner:
                         found = found._replace(
                             rows=counted + before.rows, changes=kept, events=before.events | events,
                             signals=(*before.signals, *found.signals),
+                            committed=_span(before.committed, found.committed),
                         )  # fmt: skip
                     self._pending.append(found)
                     if leaving:
@@ -279,6 +282,11 @@ class BinlogPlanner:
         """When the last transaction of a batch from `plan` began, seconds since 1970; None if it has no rows."""
         return next((t.began_at for t in self._pending if t.end == position), None)
 
+    def committed_until(self, position: BinlogPosition) -> tuple[int, int] | None:
+        """When the first and the last transaction of a batch from `plan` were committed, milliseconds since 1970."""
+        passed = [t.committed for t in self._pending if t.end.sort_key() <= position.sort_key()]
+        return _span(*passed) if passed else None
+
     def rows_until(self, position: BinlogPosition) -> int:
         """Rows of a batch that `plan` returned."""
         return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
@@ -320,6 +328,10 @@ def _signal(row: Sequence[Any]) -> Signal:
     """A row of the signal table. Its columns are known by their order, as in Debezium."""
     signal_id, kind, data = ("" if value is None else str(value) for value in row[:3])
     return Signal(signal_id, kind, data)
+
+
+def _span(*spans: tuple[int, int]) -> tuple[int, int]:
+    return min(first for first, _ in spans), max(last for _, last in spans)
 
 
 def _size_of(changes: _Kept | None) -> int:

@@ -115,7 +115,9 @@ class TransactionEnd:
     ``timestamp`` is that of the transaction's first event: the server's time, seconds since 1970 (UTC).
     ``is_rolled_back``: MariaDB also logs transactions that were rolled back, if they used tables that are not
     transactional. ``file`` holds the transaction; ``position`` may be the beginning of the next file. ``excess``: by
-    how much the sequences of its rows go beyond it. All later sequences have to be raised by that.
+    how much the sequences of its rows go beyond it. All later sequences have to be raised by that. ``committed_ms``:
+    when the server committed it, milliseconds since 1970; MariaDB and MySQL 5.7 only tell when it began, in whole
+    seconds.
     """
 
     position: BinlogPosition
@@ -125,6 +127,7 @@ class TransactionEnd:
     is_rolled_back: bool = False
     file: str = ""
     excess: int = 0
+    committed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
