@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-prometheus test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-browser test-prometheus test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -17,6 +17,7 @@ PACKED := $(VENV)/packed
 SMOKE := $(VENV)/smoke.stamp
 # What the tests need from other package managers. Prometheus is only unpacked: Debian would start it as a service.
 TOOLS := $(CURDIR)/$(VENV)/tools
+AXE := $(TOOLS)/node_modules/axe-core/axe.min.js
 PROMETHEUS := $(TOOLS)/prometheus/usr/bin
 # Extras of the wheel in them. Spark itself does not go into the archive.
 EXTRAS ?= mysql,kafka,files,delta,sql,cli
@@ -71,6 +72,13 @@ test-cluster: $(CLASSES) java ## queries on a standalone cluster, and on S3, wit
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
 
+test-browser: $(CLASSES) java ## the report page in headless Chromium: live, and with axe-core (Debian: installs chromium)
+	@$(call debian,chromedriver,chromium chromium-driver)
+	@test -f $(AXE) || { mkdir -p $(TOOLS) && cd $(TOOLS) && npm install --silent --no-save axe-core@4.14.1; }
+	@$(PY) -m pip install --quiet --constraint constraints.txt selenium
+	@AXE=$(AXE) SHOTS=$(TOOLS) $(PY) -m pytest -m outside tests/tools/test_browser.py $(ARGS)
+	@echo "screenshots: $(TOOLS)/*.png"
+
 test-prometheus: $(CLASSES) java ## metrics, dashboard and alert rules with Prometheus itself (Debian: downloads prometheus)
 	@test -x $(PROMETHEUS)/promtool || { mkdir -p $(TOOLS) && cd $(TOOLS) && apt-get download -qq prometheus && \
 		dpkg -x prometheus_*.deb prometheus; }
@@ -106,6 +114,10 @@ bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot
 	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS)) \
 		$(call flag,--kind,$(KIND)) $(call flag,--rate,$(RATE)) $(call flag,--seconds,$(SECONDS)) \
 		$(call flag,--interval,$(INTERVAL))
+
+# $(call debian,command,packages)
+debian = command -v $(1) >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends $(2); } >$(LOG) 2>&1 || { \
+	echo "error: $(1) is missing, and apt-get cannot install $(2) (log: $(LOG))" >&2; exit 1; }
 
 # build makes the wheel from the sdist, so a file that the sdist lacks shows here.
 build = rm -rf build dist && $(PY) -m build --no-isolation --outdir dist . >$(LOG) 2>&1 || { \

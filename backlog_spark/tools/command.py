@@ -10,6 +10,7 @@ import fsspec  # noqa: F401  (the command needs all of its packages from the beg
 import rich  # noqa: F401
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.tools.report_command import report, ui
 
 __all__ = ["main"]
 
@@ -38,6 +39,10 @@ def inspect(checkpoint: str, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(shown(found))
+
+
+command.add_command(report)
+command.add_command(ui)
 
 
 def main() -> None:

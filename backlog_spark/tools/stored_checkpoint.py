@@ -39,6 +39,8 @@ class StoredCheckpoint:
     ----------
     location : str
         A path, or an address that fsspec knows, such as ``s3://bucket/checkpoints/orders``.
+    texts : dict of str to str, optional
+        Files of the event log that were read before, by name. New ones are added. They never change.
 
     Raises
     ------
@@ -46,10 +48,11 @@ class StoredCheckpoint:
         If there is no checkpoint.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, texts: dict[str, str] | None = None) -> None:
         import fsspec
 
         self.location = location
+        self._texts = {} if texts is None else texts
         known = location.replace("s3a://", "s3://", 1)
         self._files, self._root = fsspec.core.url_to_fs(known)
         if not self._files.isdir(f"{self._root}/offsets"):
@@ -95,9 +98,18 @@ class StoredCheckpoint:
         found = (json.loads(line) for line in dict.fromkeys(self._event_lines()))
         return sorted(found, key=lambda event: str(event["at"]))
 
+    @cached_property
+    def event_files(self) -> list[str]:
+        """The names of the event log's files, oldest first."""
+        return in_order(self._names(DIRECTORY))
+
     def _event_lines(self) -> Iterator[str]:
-        for name in in_order(self._names(DIRECTORY)):
-            for line in (self._text(f"{DIRECTORY}/{name}") or "").splitlines():
+        for name in self.event_files:
+            text = self._texts.get(name) or self._text(f"{DIRECTORY}/{name}") or ""
+            whole, _, half = text.rpartition("\n")
+            if not half:  # else it is being written
+                self._texts[name] = text
+            for line in whole.splitlines():
                 if (version := json.loads(line)["v"]) > VERSION:
                     raise BacklogError(
                         f"The event log of {self.location} has version {version}; this command reads {VERSION}.",

@@ -1,0 +1,284 @@
+"""The story of a query, from its event log: times of each mode, batches, switches, restarts, freshness (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+__all__ = ["Batch", "Event", "History", "Span", "percentile", "read_history"]
+
+_RATE_OVER_MS = 60_000
+"""The rate for the time left is that of the batches of so many milliseconds: one batch alone varies too much."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A committed batch. Times are milliseconds since 1970.
+
+    Parameters
+    ----------
+    number, rows : int
+    backlog : bool
+        Its rows are backlog.
+    began, ended : int
+    interval_ms : int or None
+        The commit interval in force; None: no commit until the backlog ends.
+    behind : int or None
+        Rows of the backlog after it, as the sources estimate; None if unknown.
+    oldest_s, newest_s : float or None
+        Seconds from the commit of its oldest and newest row at the source to the commit in the target; None if unknown.
+    state_rows, state_bytes : int
+        Spark's state after it.
+    road : str
+        How the sink wrote it.
+    """
+
+    number: int
+    rows: int
+    backlog: bool
+    began: int
+    ended: int
+    interval_ms: int | None
+    behind: int | None
+    oldest_s: float | None
+    newest_s: float | None
+    state_rows: int
+    state_bytes: int
+    road: str
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended - self.began) / 1000
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows / max(self.seconds, 0.001)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time in one mode: "backlog", "stream" or "not running". Times are milliseconds since 1970."""
+
+    mode: str
+    began: int
+    ended: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something rare: a switch, a restart, a start, a refused start, an end. ``text``: in words."""
+
+    at: int
+    kind: str
+    text: str
+    batch: int | None = None
+    interval_ms: int | None = None
+    mode: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """All that the event log says. Without events ``query`` is empty.
+
+    Parameters
+    ----------
+    query : str
+    status : str
+        "running or killed", "finished", "stopped", "failed" or "start refused".
+    error : str
+        Of the last end or refused start.
+    mode : str
+        At the end.
+    began, ended : int
+        Times of the first and the last event.
+    intervals_ms : (int or None, int or None)
+        Normal and during backlog, of the last start.
+    sources : tuple of str
+        Their names.
+    batches : tuple of Batch
+        Oldest first. The log drops the oldest ones of a long run.
+    spans : tuple of Span
+    events : tuple of Event
+    backlog_total : int or None
+        Estimate of all rows of the backlog.
+    backlog_rows : int
+        Committed so far, by the last process.
+    """
+
+    query: str
+    status: str
+    error: str
+    mode: str
+    began: int
+    ended: int
+    intervals_ms: tuple[int | None, int | None]
+    sources: tuple[str, ...]
+    batches: tuple[Batch, ...]
+    spans: tuple[Span, ...]
+    events: tuple[Event, ...]
+    backlog_total: int | None
+    backlog_rows: int
+
+    def of_kind(self, *kinds: str) -> list[Event]:
+        """The events of some kinds, oldest first."""
+        return [event for event in self.events if event.kind in kinds]
+
+    @property
+    def behind(self) -> int | None:
+        """Rows of the backlog that are not committed yet; 0 after it, None if unknown."""
+        if self.mode != "backlog" and not (self.batches and self.batches[-1].behind):
+            return 0
+        return self.batches[-1].behind if self.batches else self.backlog_total
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of the newest batches with rows of the same phase; 0.0 without one."""
+        newest = next((batch for batch in reversed(self.batches) if batch.rows), None)
+        if newest is None:
+            return 0.0
+        alike = [b for b in self.batches if b.backlog == newest.backlog and b.ended > newest.ended - _RATE_OVER_MS]
+        return sum(b.rows for b in alike) / max(sum(b.seconds for b in alike if b.rows), 0.001)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time until the backlog ends, at the present rate; None if unknown."""
+        behind = self.behind
+        if behind == 0:
+            return 0.0
+        return behind / self.rate if behind and self.rate else None
+
+    def freshness(self, *, newest: bool = False) -> list[float]:
+        """Seconds from source to target of the oldest (or newest) row of each live batch."""
+        waits = (b.newest_s if newest else b.oldest_s for b in self.batches if not b.backlog)
+        return [wait for wait in waits if wait is not None]
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least this percentage of the values does not exceed (nearest rank).
+
+    Examples
+    --------
+    >>> [percentile([4.0, 1.0, 3.0, 2.0], p) for p in (50, 75, 95)]
+    [2.0, 3.0, 4.0]
+    """
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def read_history(events: Sequence[dict[str, Any]]) -> History:
+    """The story that an event log tells.
+
+    Parameters
+    ----------
+    events : sequence of dict
+        As `StoredCheckpoint.events` has them: oldest first.
+    """
+    starts = [event for event in events if event["kind"] == "start"]
+    lines = {event["batch"]: event for event in events if event["kind"] == "batch"}
+    last_line = next((event for event in reversed(events) if event["kind"] == "batch"), {})
+    # Two drivers may have written; a batch that both reported counts once.
+    batches = sorted((_batch(line) for line in lines.values()), key=lambda batch: batch.number)
+    last = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
+    spans = _spans(events)
+    modes = [span.mode for span in spans if span.mode != "not running"]
+    return History(
+        query=str(events[-1]["query"]) if events else "",
+        status=""
+        if last is None
+        else {"start": "running or killed", "refused": "start refused"}.get(last["kind"], "")
+        or str(last.get("status", "")),
+        error=str((last or {}).get("error", "")),
+        mode=modes[-1] if modes else "stream",
+        began=_ms(events[0]["at"]) if events else 0,
+        ended=max([_ms(event["at"]) for event in events], default=0),
+        intervals_ms=(starts[-1].get("interval_ms"), starts[-1].get("interval_during_backlog_ms"))
+        if starts
+        else (None, None),
+        sources=tuple(str(source["name"]) for source in (starts[-1].get("sources") or [])) if starts else (),
+        batches=tuple(batches),
+        spans=tuple(spans),
+        events=tuple(found for event in events if (found := _event(event)) is not None),
+        backlog_total=last_line.get("backlog_total"),
+        backlog_rows=last_line.get("backlog_rows") or 0,
+    )
+
+
+def _ms(at: str) -> int:
+    return round(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def _batch(line: dict[str, Any]) -> Batch:
+    took = line.get("took_ms")
+    began = _ms(line["started"]) if line.get("started") else _ms(line["at"]) - (took or 0)
+    state, sources = line.get("state") or [], line.get("sources") or []
+    behind = [source["rows_behind"] for source in sources if source.get("rows_behind") is not None]
+    if not behind and line.get("backlog_total") is not None:
+        behind = [max(0, line["backlog_total"] - (line.get("backlog_rows") or 0))]
+    committed = [source["committed_ms"] for source in sources if source.get("committed_ms")]
+    written = line.get("written_ms")
+    knows = bool(committed) and written is not None
+    return Batch(
+        number=int(line["batch"]),
+        rows=int(line.get("rows") or 0),
+        backlog=bool(line.get("backlog")),
+        began=began,
+        ended=began + (took or 0),
+        interval_ms=line.get("interval_ms"),
+        behind=sum(behind) if behind else None,
+        oldest_s=max(0.0, (written - min(c[0] for c in committed)) / 1000) if knows else None,
+        newest_s=max(0.0, (written - max(c[1] for c in committed)) / 1000) if knows else None,
+        state_rows=sum(each["rows"] for each in state),
+        state_bytes=sum(each["bytes"] for each in state),
+        road=str(line.get("road") or ""),
+    )
+
+
+def _spans(events: Iterable[dict[str, Any]]) -> list[Span]:
+    """The modes, one after the other, up to the last event."""
+    spans: list[Span] = []
+    mode, began, why = "", 0, ""
+
+    def close(at: int) -> None:
+        if mode and at > began:
+            spans.append(Span(mode, began, at, why))
+
+    last = 0
+    for event in events:
+        before, last = last, max(last, _ms(event["at"]))
+        if event["kind"] == "start" and mode not in ("", "not running"):
+            close(before)
+            mode, began, why = "not running", before, "killed: it wrote no end"
+        elif event["kind"] == "switch":
+            close(last)
+            mode, began, why = str(event["mode"]), last, str(event.get("why", ""))
+        elif event["kind"] == "end":
+            close(last)
+            mode, began, why = "not running", last, str(event.get("status", ""))
+    close(last)
+    if mode and not any(span.began == began for span in spans) and mode != "not running":
+        spans.append(Span(mode, began, began, why))
+    return spans
+
+
+def _event(event: dict[str, Any]) -> Event | None:
+    at, kind, error = _ms(event["at"]), event["kind"], str(event.get("error", ""))
+    match kind:
+        case "switch":
+            mode = str(event["mode"])
+            return Event(at, kind, str(event.get("why", "")), event.get("batch"), event.get("interval_ms"), mode)
+        case "restart":
+            return Event(at, kind, f"attempt {event.get('attempt')}: {error}")
+        case "refused":
+            return Event(at, kind, error)
+        case "start":
+            return Event(at, kind, f"Spark {event.get('spark')}, Python {event.get('python')}")
+        case "end":
+            return Event(at, kind, f"{event.get('status')}{f': {error}' if error else ''}")
+        case _:
+            return None

@@ -1,0 +1,103 @@
+"""The report page: what a query's event log tells, as one HTML file without any reference to another."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.common.requirements import required
+from backlog_spark.tools.charts import charts, clock, mode_bars, seconds, thousands
+from backlog_spark.tools.history import History, percentile, read_history
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["body", "page", "templates"]
+
+_PERCENTILES = (50, 75, 95, 99, 100)
+_LAST_EVENTS = 500
+
+
+def page(checkpoint: StoredCheckpoint, *, live: bool = False) -> str:
+    """The whole page.
+
+    Parameters
+    ----------
+    checkpoint : StoredCheckpoint
+    live : bool
+        With the script that `backlog_spark.tools.ui` serves. Default: without any script.
+    """
+    history = read_history(checkpoint.events)
+    title = f"{history.query or 'A query'}: backlog_spark"
+    return templates().get_template("report.html").render(title=title, live=live, **_values(checkpoint, history))
+
+
+def body(checkpoint: StoredCheckpoint) -> str:
+    """The part of the page that changes."""
+    return templates().get_template("body.html").render(**_values(checkpoint, read_history(checkpoint.events)))
+
+
+@cache
+def templates() -> Environment:
+    """The templates. Everything that they insert is escaped."""
+    with required("The report page"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("backlog_spark.tools"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+
+
+def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
+    restarts = len(history.of_kind("restart"))
+    spans = [f"{span.mode} for {seconds((span.ended - span.began) / 1000)}" for span in history.spans]
+    return {
+        "h": history,
+        "location": checkpoint.location,
+        "now": round(time.time() * 1000),
+        "facts": _facts(history),
+        "bars": mode_bars(history),
+        "spoken_modes": f"Timeline: {', then '.join(spans)}. The table has each switch.",
+        "switches": history.of_kind("switch")[-_LAST_EVENTS:],
+        "charts": charts(history),
+        "freshness_columns": [f"{p} %" if p < 100 else "longest" for p in _PERCENTILES],
+        "freshness": [
+            (name, [seconds(percentile(waits, p)) for p in _PERCENTILES])
+            for name, waits in (
+                ("oldest row", history.freshness()),
+                ("newest row", history.freshness(newest=True)),
+            )
+            if waits
+        ],
+        "life": history.of_kind("start", "restart", "refused", "end")[-_LAST_EVENTS:],
+        "restarts": f"{restarts} restart{'' if restarts == 1 else 's'} after failures.",
+        "clock": clock,
+        "seconds": seconds,
+    }
+
+
+def _facts(history: History) -> list[tuple[str, str]]:
+    """The summary at the top."""
+    rows = sum(batch.rows for batch in history.batches)
+    backlog = sum(batch.rows for batch in history.batches if batch.backlog)
+    facts = [("status", history.status), ("mode", history.mode), ("rows", thousands(rows))]
+    if backlog:
+        took = sum(span.ended - span.began for span in history.spans if span.mode == "backlog") / 1000
+        commits = sum(1 for batch in history.batches if batch.backlog and batch.rows)
+        facts.append(("backlog", f"{thousands(backlog)} rows"))
+        if took:
+            facts.append(("time in backlog", f"{seconds(took)}, {commits:,} commit{'' if commits == 1 else 's'}"))
+    if history.behind:
+        left = history.seconds_left
+        facts.append(("rows behind", thousands(history.behind)))
+        facts.append(("time left", "unknown" if left is None else f"about {seconds(left)}"))
+    live = sum(1 for batch in history.batches if not batch.backlog and batch.rows)
+    facts.append(("live commits", f"{live:,}"))
+    facts.append(("rate", f"{thousands(history.rate)} rows/s"))
+    if waits := history.freshness():
+        facts.append(("freshness (median)", seconds(percentile(waits, 50))))
+        facts.append(("freshness (95 %)", seconds(percentile(waits, 95))))
+    facts.append(("restarts", str(len(history.of_kind("restart")))))
+    return facts

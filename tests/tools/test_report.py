@@ -1,0 +1,239 @@
+"""The report page: each value is there, nothing is fetched, and no text of others becomes markup."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from backlog_spark.tools.charts import buckets, seconds, size, thousands
+from backlog_spark.tools.command import command
+from backlog_spark.tools.history import read_history
+from backlog_spark.tools.report import page
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+from .stories import BEGAN, QUERY, batch, checkpoint_of, hostile, line, story
+
+# Elements without an end tag.
+_VOID = {"meta", "link", "br", "rect", "path"}
+NAME = """</script><img src=x onerror=alert(1)>"' {{ 7*7 }} & <!-- orders"""
+
+
+class Page(HTMLParser):
+    """A parsed page. Parsing fails if an element is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append(" ".join(data.split()))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for found, attributes in self.found if found == tag]
+
+    def facts(self) -> dict[str, str]:
+        """The summary: each name with its value."""
+        at = self.texts.index("status")
+        end = self.texts.index("Modes")
+        return dict(zip(self.texts[at:end:2], self.texts[at + 1 : end : 2], strict=True))
+
+
+def report(root: Path, events: list[dict[str, Any]]) -> str:
+    return page(StoredCheckpoint(str(checkpoint_of(root, events))))
+
+
+def test_the_summary(tmp_path: Path) -> None:
+    # 4 batches of 9.8 s in the 40 s of backlog, then 20 of 100 rows in 0.4 s. The oldest rows waited 0.35 s and from
+    # 0.05 s to 1 s more.
+    assert Page(report(tmp_path, story())).facts() == {
+        "status": "stopped",
+        "mode": "stream",
+        "rows": "1 million",
+        "backlog": "1 million rows",
+        "time in backlog": "40 s, 4 commits",
+        "live commits": "20",
+        "rate": "250 rows/s",
+        "freshness (median)": "0.85 s",
+        "freshness (95 %)": "1.3 s",
+        "restarts": "1",
+    }
+
+
+def test_in_backlog_it_says_what_is_left(tmp_path: Path) -> None:
+    facts = Page(report(tmp_path, story()[:6])).facts()  # up to the third batch
+    # 750,000 rows in three batches of 9.8 s: 25,510 rows/s for the last 250,000.
+    assert (facts["status"], facts["mode"], facts["rows behind"]) == ("running or killed", "backlog", "250,000")
+    assert (facts["rate"], facts["time left"]) == ("25,510 rows/s", "about 9.8 s")
+
+
+def test_each_chart_has_its_values_as_a_table(tmp_path: Path) -> None:
+    read = Page(report(tmp_path, story()))
+    titles = [
+        "Rows per second", "Rows behind", "Duration of batches and the interval in force", "Freshness after the switch",
+        "State",
+    ]  # fmt: skip
+    charts = [svg for svg in read.all("svg") if svg.get("role") == "img"]
+    assert [str(svg["aria-label"]).split(". ")[0] for svg in charts] == titles
+    regions = {element["aria-label"]: element for element in read.all("div") if element.get("role") == "region"}
+    assert {f"{title} as a table" for title in titles} <= regions.keys()
+    assert all(region["tabindex"] == "0" for region in regions.values())  # a keyboard can scroll them
+    text = " ".join(read.texts)
+    for value in (
+        "2026-11-26 16:00:40 4 stream 1 s source orders has left its backlog",
+        "2026-11-26 16:00:00 start backlog 10 s the mode at the start",
+        "2026-11-26 16:00:19 1 350,000 35,714",  # rows per second
+        "2026-11-26 16:00:19 1 350,000 600,000",  # rows behind
+        "2026-11-26 16:00:19 1 350,000 9.8 s 10 s",  # duration and interval
+        "2026-11-26 16:01:00 23 100 1.4 s 0.35 s",  # freshness of the oldest and newest row
+        "2026-11-26 16:01:00 23 100 2.3 MB",
+        "oldest row 0.85 s 1.1 s 1.3 s 1.4 s 1.4 s",
+        "newest row 0.35 s 0.35 s 0.35 s 0.35 s 0.35 s",
+        "restart attempt 1: the disk was full",
+        "1 restart after failures.",
+        "end stopped",
+    ):
+        assert value in text, value
+    timeline = next(element for element in read.all("div") if element.get("class") == "modes")
+    assert timeline["aria-label"] == "Timeline: backlog for 40 s, then stream for 22 s. The table has each switch."
+
+
+def test_it_refers_to_nothing_and_has_no_script(tmp_path: Path) -> None:
+    text = report(tmp_path, story())
+    read = Page(text)
+    assert not read.all("script")
+    assert not read.all("img")
+    references = [value for _, attributes in read.found for key in ("href", "src") if (value := attributes.get(key))]
+    assert set(references) == {"data:,", "#report"}
+    assert not re.search(r"https?:|url\(|@import", text)
+    [policy] = [each for each in read.all("meta") if each.get("http-equiv") == "Content-Security-Policy"]
+    assert policy["content"] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert read.all("html") == [{"lang": "en"}]
+
+
+def test_texts_of_others_are_no_markup(tmp_path: Path) -> None:
+    read = Page(report(tmp_path, hostile(story(), NAME)))
+    plain = Page(report(tmp_path / "plain", story()))
+    assert [tag for tag, _ in read.found] == [tag for tag, _ in plain.found]
+    assert not any(key.startswith("on") for _, attributes in read.found for key in attributes)
+    assert NAME in read.texts  # as it is
+
+
+def test_two_processes_of_which_the_first_was_killed(tmp_path: Path) -> None:
+    events = [
+        line("start", 0, interval_ms=0), line("switch", 0, batch=-1, mode="stream", interval_ms=0, why="the start"),
+        batch(0, 0, 10, 5, False),
+        line("start", 110, interval_ms=0), line("switch", 110, batch=-1, mode="stream", interval_ms=0, why="the start"),
+        batch(1, 110, 10, 5, False), line("end", 121, status="failed", error="no space left"),
+    ]  # fmt: skip
+    history = read_history(events)
+    ms = round(BEGAN * 1000)
+    assert [(s.mode, s.began - ms, s.ended - ms) for s in history.spans] == [
+        ("stream", 0, 10_200),
+        ("not running", 10_200, 110_000),
+        ("stream", 110_000, 121_000),
+    ]
+    assert (history.status, history.error, history.intervals_ms) == ("failed", "no space left", (0, None))
+    assert "no space left" in report(tmp_path, events)
+
+
+def test_a_batch_that_two_drivers_reported_counts_once() -> None:
+    events = [batch(0, 0, 1, 5, False), batch(0, 0, 1, 5, False, road="direct"), batch(1, 1, 1, 7, False)]
+    assert [b.rows for b in read_history(events).batches] == [5, 7]
+
+
+def test_no_commit_until_the_backlog_ends(tmp_path: Path) -> None:
+    events = [
+        line("start", 0, interval_ms=1_000, interval_during_backlog_ms=0, sources=[]),
+        line("switch", 0, batch=-1, mode="backlog", why="the mode at the start"),
+    ]
+    text = " ".join(Page(report(tmp_path / "no batch yet", events)).texts)
+    assert "no commit until the backlog ends" in text
+    events.append(batch(0, 0, 60, 1_000, True))
+    assert "During backlog: no commit until the backlog ends." in " ".join(Page(report(tmp_path, events)).texts)
+
+
+def test_a_checkpoint_without_events(tmp_path: Path) -> None:
+    text = report(tmp_path, [])
+    assert "spark.backlog.eventLog" in text
+    assert read_history([]).seconds_left == 0.0
+
+
+def test_many_batches_are_few_points() -> None:
+    events = [batch(n, n, 0.5, 1 + n % 7, n < 1_000) for n in range(30_000)]
+    history = read_history(events)
+    points = buckets(history.batches)
+    assert len(points) <= 203
+    assert [b for point in points for b in point.batches] == list(history.batches)
+    assert all(len({b.backlog for b in point.batches}) == 1 for point in points)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (seconds(0), "0 s"), (seconds(0.042), "0.042 s"), (seconds(1.04), "1 s"), (seconds(9.94), "9.9 s"),
+        (seconds(59.4), "59 s"), (seconds(59.6), "1 min"), (seconds(3_599), "59 min 59 s"),
+        (seconds(7_500), "2 h 5 min"), (thousands(0.4), "0.4"), (thousands(9), "9"), (thousands(35_714.3), "35,714"),
+        (thousands(1_250_000), "1.2 million"), (size(999), "999 bytes"), (size(1_500), "1.5 kB"),
+        (size(2_300_000), "2.3 MB"), (size(5e12), "5.0 TB"),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them(shown: str, text: str) -> None:
+    assert shown == text
+
+
+def test_the_command(tmp_path: Path) -> None:
+    root, target = str(checkpoint_of(tmp_path / "c", story())), tmp_path / "page.html"
+    done = CliRunner().invoke(command, ["report", root, "-o", str(target)])
+    assert (done.exit_code, done.output) == (0, f"Wrote {target}\n")
+    assert Page(target.read_text()).facts()["status"] == "stopped"
+    assert CliRunner().invoke(command, ["report", root, "-o", "-"]).output.startswith("<!doctype html>")
+    as_json = CliRunner().invoke(command, ["report", root, "--json"]).output
+    assert f'"query": "{QUERY}"' in as_json
+
+
+def test_a_line_that_is_being_written_is_read_later(tmp_path: Path) -> None:
+    root = checkpoint_of(tmp_path, story())
+    new = root / "backlog" / "events" / "00000002-a.jsonl"
+    new.write_text('{"v": 1, "at": "2026-11-26T16:02:00.000+00:00", "kind": "start", "query": "or')
+    texts: dict[str, str] = {}
+    assert len(StoredCheckpoint(str(root), texts).events) == len(story())
+    assert list(texts) == ["00000001-a.jsonl"]
+    new.write_text(new.read_text() + 'ders"}\n')
+    assert len(StoredCheckpoint(str(root), texts).events) == len(story()) + 1
+
+
+@pytest.mark.process
+def test_it_needs_no_spark(tmp_path: Path) -> None:
+    root = checkpoint_of(tmp_path, story())
+    code = (
+        "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; from backlog_spark.tools import main; main()"
+    )
+    line = [sys.executable, "-c", code, "report", "-o", "-", str(root)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<!doctype html>")
