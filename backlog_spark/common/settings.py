@@ -294,7 +294,10 @@ _REGISTRY: Final = (
         default="auto",
         bounds="auto, on, off",
         source="backlog_spark",
-        description="The progress line on stderr. auto: only if stderr is a terminal.",
+        description=(
+            "Show progress on stderr: a line for each source in backlog and for each switch. auto: only on a terminal "
+            "and in Jupyter; on: also in a log, for each commit."
+        ),
         parser=_choice("auto", "on", "off"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +11,25 @@ if TYPE_CHECKING:
     from backlog_spark.runner.query_progress import QueryTracker
     from backlog_spark.spark.checkpoint import Checkpoint
 
-__all__ = ["backlog_rows", "rows_before"]
+__all__ = ["SourceRows", "backlog_rows", "backlog_sources", "rows_before"]
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Rows of one source's backlog.
+
+    Parameters
+    ----------
+    name : str
+    rows : float
+        Rows read so far, including the finished share of the running batch.
+    total : int
+        An estimate of all its rows; 0 if unknown.
+    """
+
+    name: str
+    rows: float
+    total: int
 
 
 def rows_before(checkpoint: Checkpoint) -> int:
@@ -33,6 +52,22 @@ def backlog_rows(
     planned = _sums(checkpoint.offsets(newest))
     at_start = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
     return committed + (planned[0] - at_start[0]) * _share_of_tasks(spark), planned[1] or total
+
+
+def backlog_sources(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> list[SourceRows]:
+    """The same for each source that is in backlog."""
+    declared = tracker.in_backlog
+    newest = checkpoint.latest_batch()
+    if newest is None:
+        return [SourceRows(name, 0.0, 0) for name in declared.values()]
+    is_running = newest > tracker.last_batch and newest != checkpoint.latest_committed()
+    share = _share_of_tasks(spark) if is_running else 1.0
+    planned, at_start = checkpoint.offsets(newest) or [], (checkpoint.offsets(newest - 1) or []) if newest else []
+    found = []
+    for index, name in declared.items():
+        (rows, total), (before, _) = _sums(planned[index : index + 1]), _sums(at_start[index : index + 1])
+        found.append(SourceRows(name, before + (rows - before) * share, total))
+    return found
 
 
 def _share_of_tasks(spark: SparkSession) -> float:

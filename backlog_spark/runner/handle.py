@@ -13,8 +13,11 @@ from backlog_spark.runner.query_progress import BacklogProgress, QueryTracker, S
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
 
     from pyspark.sql.streaming import StreamingQuery
+
+    from backlog_spark.runner.estimate import SourceRows
 
 __all__ = ["JobStatus", "QueryHandle"]
 
@@ -56,6 +59,10 @@ class QueryHandle(Guided, ABC):
     @abstractmethod
     def backlogRows(self) -> tuple[float, int]:
         """Rows of the backlog read so far, including those of the batch under way, and an estimate of all its rows."""
+
+    @abstractmethod
+    def backlogSources(self) -> Sequence[SourceRows]:
+        """The same for each source that is in backlog."""
 
     # -- the backlog's state --------------------------------------------------------------------------------
 

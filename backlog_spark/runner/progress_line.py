@@ -1,19 +1,26 @@
-"""The progress line of a query: phase, rows, rate, rows left, time left."""
+"""The progress of a query for people: a line for each source in backlog, and one for each switch.
+
+On a terminal rich draws it, if it is installed. In Jupyter one HTML display is updated in place. Elsewhere nothing is
+shown, unless it is asked for: then a line for each commit.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from backlog_spark.common.durations import format_duration
 from backlog_spark.runner.handle import QueryHandle
+from backlog_spark.runner.progress_outputs import Output, output_for
 
 __all__ = ["ProgressLine", "Snapshot", "render"]
 
 _EVERY_S = 0.5
+_RATE_EVERY_S = 2.0
 _WIDTH = 24
 
 
@@ -23,6 +30,8 @@ class Snapshot:
 
     Parameters
     ----------
+    name : str
+        In backlog: the source's. Afterwards: the query's.
     in_backlog : bool
     rows : float
         In backlog: rows read, including the finished share of the running batch. Afterwards: rows since then.
@@ -31,16 +40,20 @@ class Snapshot:
     rate : float
         Rows per second.
     commits : int
-        Commits of this phase.
+        Commits of this phase, of all sources together.
+    interval_ms : int or None
+        In force; None: no commit until the backlog ends.
     before : int
         After the backlog: the rows that it had.
     """
 
+    name: str
     in_backlog: bool
     rows: float
     total: int
     rate: float
     commits: int
+    interval_ms: int | None
     before: int = 0
 
 
@@ -49,24 +62,26 @@ def render(shown: Snapshot) -> str:
 
     Examples
     --------
-    >>> render(Snapshot(True, 250_000, 1_000_000, 50_000.0, 2))
-    'backlog [######                  ]  25%  250,000 rows  50,000 rows/s  750,000 left  15 s left  2 commits'
-    >>> render(Snapshot(False, 1_200, 0, 300.0, 4, before=1_000_000))
-    'stream  backlog of 1,000,000 rows done, 1,200 live rows  300 rows/s  4 commits'
-    """
+    >>> render(Snapshot("orders", True, 250_000, 1_000_000, 50_000.0, 2, 10_000))
+    'orders: backlog [######                  ]  25%  250,000 of 1,000,000 rows  50,000 rows/s  15 s left  2 commits, interval 10 s'
+    >>> render(Snapshot("orders", False, 1_200, 0, 300.0, 4, 1_000, before=1_000_000))
+    'orders: stream  backlog of 1,000,000 rows done, 1,200 live rows  300 rows/s  4 commits, interval 1 s'
+    """  # noqa: E501
     rate = f"{shown.rate:,.0f} rows/s"
     commits = f"{shown.commits} commit{'' if shown.commits == 1 else 's'}"
+    interval = "none until the end" if shown.interval_ms is None else f"interval {format_duration(shown.interval_ms)}"
+    paced = f"{commits}, {interval}"
     if not shown.in_backlog:
         before = f"backlog of {shown.before:,} rows done, " if shown.before else ""
-        return f"stream  {before}{shown.rows:,.0f} live rows  {rate}  {commits}"
-    rows = f"{shown.rows:,.0f} rows"
+        return f"{shown.name}: stream  {before}{shown.rows:,.0f} live rows  {rate}  {paced}"
     if not shown.total:
-        return f"backlog  {rows}  {rate}  {commits}"
+        return f"{shown.name}: backlog  {shown.rows:,.0f} rows  {rate}  {paced}"
     share = min(1.0, shown.rows / shown.total)
     left = max(0.0, shown.total - shown.rows)
     bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
     eta = f"{_duration(left / shown.rate)} left" if shown.rate > 0 else "time left unknown"
-    return f"backlog [{bar}] {share:4.0%}  {rows}  {rate}  {left:,.0f} left  {eta}  {commits}"
+    rows = f"{shown.rows:,.0f} of {max(shown.total, round(shown.rows)):,} rows"
+    return f"{shown.name}: backlog [{bar}] {share:4.0%}  {rows}  {rate}  {eta}  {paced}"
 
 
 def _duration(seconds: float) -> str:
@@ -78,14 +93,32 @@ def _duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+class _Rate:
+    """The rate of one source, smoothed, and its rows, which never seem to get fewer."""
+
+    def __init__(self) -> None:
+        self.done = self.rate = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def take(self, done: float, now: float) -> None:
+        # Later stages of a batch start at 0 again.
+        self.done = max(self.done, done)
+        if self._last is None:
+            self._last = now, self.done
+        elif now - self._last[0] > _RATE_EVERY_S:
+            fresh = (self.done - self._last[1]) / (now - self._last[0])
+            self.rate = fresh if not self.rate else 0.7 * self.rate + 0.3 * fresh
+            self._last = now, self.done
+
+
 class ProgressLine:
-    """Shows a query's progress on a terminal, drawn over twice a second; writes nothing elsewhere.
+    """Shows a query's progress while the block runs.
 
     Parameters
     ----------
     query : QueryHandle
     out : file object, optional
-        Default: standard error.
+        Default: standard error, or the notebook's cell.
     force : bool
         Write also if ``out`` is no terminal: one line per commit. Default false.
     """
@@ -93,19 +126,14 @@ class ProgressLine:
     def __init__(self, query: QueryHandle, out: TextIO | None = None, *, force: bool = False) -> None:
         self._query = query
         self._out = out or sys.stderr
-        self._terminal = self._out.isatty()
-        self._shown = self._terminal or force
-        self._lock = threading.Lock()
+        self._output: Output | None = output_for(self._out, is_default=out is None, force=force)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._drawn = 0
-        self._rate = 0.0
-        self._last: tuple[float, float] | None = None
-        self._done = 0.0
-        self._commits = -1
+        self._rates: dict[str, _Rate] = {}
+        self._switches = 1  # the mode at the start is none
 
     def __enter__(self) -> ProgressLine:
-        if self._shown:
+        if self._output is not None:
             self._thread = threading.Thread(target=self._loop, name="backlog-progress", daemon=True)
             self._thread.start()
         return self
@@ -114,53 +142,49 @@ class ProgressLine:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self._clear()
+        if self._output is not None:
+            self._tell_switches(self._output)
+            self._output.close()
 
     def say(self, text: str) -> None:
-        """Print a line of its own above the progress line."""
-        with self._lock:
-            self._clear()
+        """Print a line of its own above the progress."""
+        if self._output is not None:
+            self._output.say(text)
+        else:
             print(text, file=self._out, flush=True)
 
     def _loop(self) -> None:
+        assert self._output is not None
         while not self._stop.wait(_EVERY_S):
             if not self._query.isActive:
                 return
-            shown = self._snapshot()
-            if self._terminal:
-                self._draw(render(shown))
-            elif shown.commits != self._commits:
-                self._commits = shown.commits
-                self.say(render(shown))
+            self._tell_switches(self._output)
+            shown = self._snapshots()
+            self._output.show([render(each) for each in shown], shown[0].commits if shown else 0)
 
-    def _snapshot(self) -> Snapshot:
-        progress = self._query.backlogProgress
+    def _tell_switches(self, output: Output) -> None:
+        history = self._query.history
+        for switch in history[self._switches :]:
+            output.say(f"{self._query.name}: {switch.mode} mode from batch {switch.batch_id} on, because {switch.why}")
+        self._switches = max(self._switches, len(history))
+
+    def _snapshots(self) -> Sequence[Snapshot]:
+        progress, history = self._query.backlogProgress, self._query.history
+        interval = history[-1].commit_interval_ms if history else None
         if not self._query.isProcessingBacklog:
             after = progress.rows - progress.backlog_rows
-            self._done, self._last = 0.0, None  # for the next backlog
+            self._rates = {}  # for the next backlog
             rate = progress.rows_per_second if after else 0.0
-            return Snapshot(False, after, 0, rate, progress.commits_after, self._query.backlogRowsCommitted)
-        done, total = self._query.backlogRows()
-        # Later stages of a batch start at 0 again, but the rows shown must not shrink.
-        done = self._done = max(self._done, done)
+            before = self._query.backlogRowsCommitted
+            return [Snapshot(self._query.name, False, after, 0, rate, progress.commits_after, interval, before)]
         now = time.monotonic()
-        if self._last is None:
-            self._last = (now, done)
-        elif now - self._last[0] > 2:
-            fresh = max(0.0, done - self._last[1]) / (now - self._last[0])
-            self._rate = fresh if not self._rate else 0.7 * self._rate + 0.3 * fresh
-            self._last = (now, done)
-        return Snapshot(True, done, total, self._rate, progress.commits_in_backlog)
-
-    def _draw(self, text: str) -> None:
-        with self._lock:
-            width = shutil.get_terminal_size((100, 24)).columns - 1
-            text = text[:width]
-            self._out.write("\r" + text.ljust(self._drawn))
-            self._out.flush()
-            self._drawn = len(text)
-
-    def _clear(self) -> None:
-        if self._drawn:
-            self._out.write("\r" + " " * self._drawn + "\r")
-            self._drawn = 0
+        shown = []
+        for source in self._query.backlogSources():
+            rate_of = self._rates.setdefault(source.name, _Rate())
+            rate_of.take(source.rows, now)
+            shown.append(
+                Snapshot(
+                    source.name, True, rate_of.done, source.total, rate_of.rate, progress.commits_in_backlog, interval
+                )
+            )
+        return shown

@@ -209,6 +209,13 @@ class QueryTracker:
             return self._names.get(index)
 
     @property
+    def in_backlog(self) -> dict[int, str]:
+        """The names of the declared sources in backlog, by Spark's number."""
+        with self._lock:
+            flags = self._coordinator.flags
+            return {index: name for index, name in self._names.items() if flags.get(index)}
+
+    @property
     def flags_by_name(self) -> dict[str, bool]:
         """Whether each declared source that still runs is in backlog."""
         with self._lock:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import platform
 import queue
-import sys
 import threading
 import time
 from abc import abstractmethod
@@ -21,7 +20,7 @@ from backlog_spark.common.failure_causes import first_line, next_step, with_next
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.runner.estimate import backlog_rows, rows_before
+from backlog_spark.runner.estimate import SourceRows, backlog_rows, backlog_sources, rows_before
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.driver_claim import LOOK_S, DriverClaim, NewerDriver
@@ -224,7 +223,7 @@ class QueryRuns(QueryHandle):
 
         with contextlib.ExitStack() as stack:
             if self._show != "off":
-                stack.enter_context(ProgressLine(self, sys.stderr, force=self._show == "on"))
+                stack.enter_context(ProgressLine(self, force=self._show == "on"))
             self._follow_runs()
 
     def _follow_runs(self) -> None:
@@ -442,6 +441,11 @@ class QueryRuns(QueryHandle):
         The share of the running batch is estimated from its finished tasks. For display only.
         """
         return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
+
+    def backlogSources(self) -> list[SourceRows]:
+        """Rows of each source in backlog, likewise. Of streaming DataFrames alone there is one estimate for all."""
+        found = backlog_sources(self._spark, self._checkpoint, self._tracker)
+        return found or [SourceRows(self._name, *self.backlogRows())]
 
     def stop(self, *, after_batch: bool = False) -> None:
         """Stop the query and wait until it has ended. A running batch is interrupted; the next start replays it.

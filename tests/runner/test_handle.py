@@ -31,6 +31,9 @@ class Handle(QueryHandle):
     def stop(self, *, after_batch: bool = False) -> None:
         self._stopping.set()
 
+    def backlogSources(self) -> Any:
+        raise AssertionError("a repr asks no JVM")
+
     def backlogRows(self) -> tuple[float, int]:
         raise AssertionError("a repr asks no JVM")
 
