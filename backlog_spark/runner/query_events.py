@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
+from backlog_spark.common.log_fields import event
 from backlog_spark.runner.event_log import FREQUENT, EventFiles, EventLog
 from backlog_spark.runner.metrics import QueryMetrics, served
 from backlog_spark.spi.offset_flags import committed_ms, rows_behind
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from backlog_spark.runner.query_progress import QueryTracker
 
 __all__ = ["QueryEvents"]
+
+_log = logging.getLogger(__name__)
 
 
 class QueryEvents:
@@ -134,6 +138,10 @@ class QueryEvents:
 
     def refused(self, error: BaseException) -> None:
         """Called if the query could not start. A checkpoint without files of ours gets none for it."""
+        _log.error(
+            "Query %s could not be started: %s", self._name(), first_line(error),
+            extra=event("refused", query=self._name(), error=first_line(error)),
+        )  # fmt: skip
         try:
             is_there = bool(self._files.names_in("backlog"))
         except Exception:  # the filesystem is perhaps what refused
@@ -146,7 +154,12 @@ class QueryEvents:
         status = "failed" if failure is not None else "stopped" if was_stopped else "finished"
         if self._metrics is not None:
             self._metrics.ended()
-        self.add("end", status=status, error=None if failure is None else first_line(failure))
+        told = None if failure is None else first_line(failure)
+        _log.info(
+            "Query %s has ended: %s", self._name(), status,
+            extra=event("end", query=self._name(), status=status, error=told),
+        )  # fmt: skip
+        self.add("end", status=status, error=told)
         if self._log is not None:
             self._log.close()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.intervals import Intervals
+from backlog_spark.common.log_fields import event
 from backlog_spark.decide.coordinator import Coordinator, Decision, Mode
 from backlog_spark.decide.reports import ProgressReport, SourceReport
 
@@ -229,7 +230,13 @@ class QueryTracker:
     def _decide(self, decision: Decision, batch_id: int, why: str) -> None:
         if decision.switched:
             self._note(decision, batch_id, why)
-            _log.info("Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why)
+            _log.info(
+                "Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why,
+                extra=event(
+                    "switch", query=self._name, batch=batch_id, mode=str(decision.mode),
+                    interval_ms=decision.commit_interval_ms, why=why,
+                ),
+            )  # fmt: skip
 
     def _note(self, decision: Decision, batch_id: int, why: str) -> None:
         self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock(), why))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
+from backlog_spark.common.log_fields import event
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError, SettingError
@@ -394,6 +395,7 @@ class QueryRuns(QueryHandle):
             _log.warning(
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
                 self._name, format_duration(delay), attempts, self._restarts.max_attempts, first_line(error),
+                extra=event("restart", query=self._name, attempt=attempts, delay_ms=delay, error=first_line(error)),
             )  # fmt: skip
             self._events.restart(attempt=attempts, delay_ms=delay, error=first_line(error))
             if self._ending.wait(delay / 1000):

@@ -126,6 +126,8 @@ class Scale:
         self._began, self._span = began, max(ended - began, 1)
         known = [value for value in values if math.isfinite(value)]
         self._log = logarithmic
+        self._low: float
+        self._high: float
         self._text = text
         if logarithmic:
             positive = [value for value in known if value > 0] or [1.0]

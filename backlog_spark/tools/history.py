@@ -181,7 +181,7 @@ def read_history(events: Sequence[dict[str, Any]]) -> History:
     """
     starts = [event for event in events if event["kind"] == "start"]
     lines = {event["batch"]: event for event in events if event["kind"] == "batch"}
-    last_line = next((event for event in reversed(events) if event["kind"] == "batch"), {})
+    last_line: dict[str, Any] = next((event for event in reversed(events) if event["kind"] == "batch"), {})
     # Two drivers may have written; a batch that both reported counts once.
     batches = sorted((_batch(line) for line in lines.values()), key=lambda batch: batch.number)
     last = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
