@@ -1,4 +1,8 @@
-"""A program that gets Ctrl-C while it waits for a query. Arguments: a folder, how often Ctrl-C comes in a batch."""
+"""A program that gets Ctrl-C while it waits for a query.
+
+Arguments: a folder, and how often Ctrl-C comes in a batch. With 0 it comes once, while the query waits for rows of a
+source in Python.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
+from backlog_spark.spi import add_connector
 
 from ..faults.session import job_session
 from .test_foreign import files
@@ -39,15 +45,29 @@ class Interrupted(bs.Sink):
         self.wrote.append(batch_df.count())
 
 
+def interrupt_between_batches(commits: Path) -> None:
+    while not (commits / "0").exists():
+        time.sleep(0.1)
+    time.sleep(_BATCH_S)
+    os.killpg(0, signal.SIGINT)
+
+
 def main() -> None:
     """Prints as JSON how the wait and the query ended."""
     root = Path(sys.argv[1])
     sink = Interrupted(int(sys.argv[2]))
-    files(root / "in", 0, 3, rows=20)
     spark = job_session()
-    frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+    if sink.times:
+        files(root / "in", 0, 3, rows=20)
+        frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+        stream = bs.stream(frame)
+    else:
+        (root / "lines").write_text("a\n" * 20)
+        add_connector("lines", "examples.lines_source", "LinesDataSource")
+        stream = bs.source("lines", name="lines", path=root / "lines")
+        threading.Thread(target=interrupt_between_batches, args=[root / "checkpoint" / "commits"], daemon=True).start()
     query = (
-        bs.stream(frame).write("numbers").trigger(processing_time="100 ms")
+        stream.write("numbers").trigger(processing_time="100 ms")
         .option("checkpointLocation", str(root / "checkpoint")).to(sink).start(spark)
     )  # fmt: skip
     try:

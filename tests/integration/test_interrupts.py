@@ -28,6 +28,15 @@ def test_ctrl_c_ends_a_query_after_its_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_ctrl_c_between_batches_is_no_failure_of_a_source(tmp_path: Path) -> None:
+    outcome, told = interrupted(tmp_path, 0)
+    assert outcome == ["KeyboardInterrupt", "CANCELED", [20], [0], [0]]
+    assert "Query numbers has ended after a whole batch." in told
+    assert "Traceback" not in told
+    assert "terminated with error" not in told
+
+
+@pytest.mark.process
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     (raised, status, _, planned, committed), told = interrupted(tmp_path, 2)
     assert (raised, status, planned, committed) == ("KeyboardInterrupt", "CANCELED", [0], [])

@@ -177,10 +177,12 @@ class _Server:
         return None
 
     def _become(self, connection: socket.socket, streams: list[int]) -> None:
-        """In the child: close everything that belongs to the server."""
+        """In the child: close everything that belongs to the server.
+
+        It goes on ignoring Ctrl-C, as do the processes that Spark starts when a Python program has started Spark.
+        """
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         self._selector.close()
         for each in (self._listener, self._woken, self._wake, connection, *self._waiting.values()):
             each.close()
