@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import functions as F
@@ -26,13 +25,13 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.api.verification import Difference, Verification
 from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
+from backlog_spark.api.verify_repair import Place, Repair
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
-from backlog_spark.sinks import delta_repair as steps
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.sinks.delta_rows import TargetVersion, newest_target, rows_at
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
@@ -50,7 +49,6 @@ from backlog_spark.spark.row_comparison import (
 )
 from backlog_spark.spark.session import check_session, register, session_copy
 from backlog_spark.spi.registry import tables_at
-from backlog_spark.spi.tables_at import TablesAt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,24 +64,6 @@ _GONE: Final = (
     "FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "DELTA_VERSION_NOT_FOUND",
     "DELTA_LOG_FILE_NOT_FOUND", "VersionNotFoundException", "DELTA_TRUNCATED_TRANSACTION_LOG",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Place:
-    """Both sides at one place of the source's log. Made by `place`, compared by `compare`.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    sink : DeltaSink
-    target : TargetVersion
-    tables : TablesAt
-    """
-
-    spark: SparkSession
-    sink: DeltaSink
-    target: TargetVersion
-    tables: TablesAt
 
 
 def verify(
@@ -121,9 +101,10 @@ def verify(
     max_rows_per_second : int, optional
         Most rows a second to read from the source, on average and over all tasks. Default: no limit.
     repair : bool, default False
-        Give the keys that differ the source's rows, in one commit of a `DeltaUpsert` whose query is stopped. Only
-        chunks of the source with such keys are read again. The rows are those of the compared place, so the query goes
-        on from its checkpoint. Refused if anybody has written to the table since it was compared.
+        Give the keys that differ the source's rows, in one commit of a `DeltaUpsert`. Only chunks of the source with
+        such keys are read again. Given the running query, its batches wait for that commit, and keys that the query has
+        written since keep these newer rows. A stopped query goes on from its checkpoint afterwards. Refused if anybody
+        else has written to the table since it was compared.
     spark : SparkSession, optional
         Default: the active session.
 
@@ -149,19 +130,16 @@ def verify(
     rate = max_rows_per_second
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
         raise SettingError("max_rows_per_second", rate, "must be a whole number, 1 or more.", "None: no limit.")
-    if repair and isinstance(of, BacklogQuery) and of.isActive:
-        raise SettingError(
-            "repair", repair, "the query runs, and its commits would mix with the repair's.",
-            "Stop the query, then verify with repair=True.",
-        )  # fmt: skip
     found = place(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
     if repair and not isinstance(found.sink, DeltaUpsert):
         raise SettingError(
             "repair", repair, "a table of DeltaAppend keeps all changes and is not repaired.", "Leave repair out."
         )
+    running = of if isinstance(of, BacklogQuery) and of.isActive else None
     return compare(
-        found, table=table, max_differences=max_differences, values=values, max_rows_per_second=rate, repair=repair
-    )
+        found, table=table, max_differences=max_differences, values=values, max_rows_per_second=rate, repair=repair,
+        running=running,
+    )  # fmt: skip
 
 
 def place(
@@ -199,22 +177,28 @@ def place(
     identity = files.read_metadata(_IDENTITY)
     if identity is None:
         raise SettingError("checkpoint", checkpoint, "holds no query of backlog_spark.", "Check the path.")
-    target = newest_target(own, sink, str(identity["id"]))
-    offsets = [o for o in files.offsets(target.batch) or () if o is not None]
-    if len(offsets) != 1:
-        raise BacklogError(
-            f"The offset log of {checkpoint} has no batch {target.batch}, the newest one in {target.path}.",
-            "The checkpoint was changed or is another one. Verify again when the query has written its next batch.",
-        )
+    written_to = sink
+
+    def newest() -> tuple[TargetVersion, Mapping[str, Any]]:
+        target = newest_target(own, written_to, str(identity["id"]))
+        offsets = [o for o in files.offsets(target.batch) or () if o is not None]
+        if len(offsets) != 1:
+            raise BacklogError(
+                f"The offset log of {checkpoint} has no batch {target.batch}, the newest one in {target.path}.",
+                "The checkpoint was changed or is another one. Verify again when the query has written its next batch.",
+            )
+        return target, offsets[0]
+
+    target, offset = newest()
     per_chunk = None if max_rows_per_second is None else max(_SMALLEST_CHUNK, max_rows_per_second)
-    tables = tables_at(spec.format, spec.options, offsets[0], table=table, rows_per_chunk=per_chunk)
+    tables = tables_at(spec.format, spec.options, offset, table=table, rows_per_chunk=per_chunk)
     keys = {key.lower() for key in tables.key}
     if sink.keys and {key.lower() for key in sink.keys} != keys:
         raise SettingError(
             "keys", list(sink.keys), f"are not the source's key ({', '.join(tables.key)}).",
             "Rows of such a target are no copy of the source's.",
         )  # fmt: skip
-    return Place(own, sink, target, tables)
+    return Place(own, sink, target, tables, offset, newest)
 
 
 def _source_of(node: Node) -> SourceSpec:
@@ -234,15 +218,16 @@ def compare(
     values: bool = False,
     max_rows_per_second: int | None = None,
     repair: bool = False,
+    running: BacklogQuery | None = None,
 ) -> Verification:
-    """Compare both sides. As `verify`."""
+    """Compare both sides. As `verify`. ``running``: the query, if it writes meanwhile."""
     began = time.monotonic()
     _log.info(
         "verify: %s at version %d, batch %d, %s", at.target.path, at.target.version, at.target.batch, at.tables.place
     )
     try:
         result = _Comparison(at, table, max_rows_per_second).result(
-            began, max_differences, values=values, repair=repair
+            began, max_differences, values=values, repair=repair, running=running
         )
     except BacklogError:
         raise
@@ -291,7 +276,9 @@ class _Comparison:
             numbers = numbers.select(F.element_at(F.array(*map(F.lit, chunks)), (F.col("id") + 1).cast("int")))
         return numbers.mapInArrow(self._reader, schema)
 
-    def result(self, began: float, most: int, *, values: bool, repair: bool) -> Verification:
+    def result(
+        self, began: float, most: int, *, values: bool, repair: bool, running: BacklogQuery | None
+    ) -> Verification:
         at = self._at
         keys = [f.name for f in self._keys]
         from pyspark import StorageLevel
@@ -310,7 +297,12 @@ class _Comparison:
             if most and set(kinds) - {SAME}:
                 differences = self._first(found, most, values=values)
             if repair and set(kinds) - {SAME}:
-                self._repair(found)
+                wrong = found.where(F.col("kind") != SAME)
+                mending = Repair(at, self._keys, self._values, self._source)
+                if running is None:
+                    mending.stopped(wrong)
+                else:
+                    mending.between_batches(wrong, running, doubles=DOUBLED in kinds)
         finally:
             found.unpersist()
         return Verification(
@@ -333,24 +325,6 @@ class _Comparison:
             repaired=sum(kinds.values()) - kinds.get(SAME, 0) if repair else 0,
             seconds=time.monotonic() - began,
         )
-
-    def _repair(self, found: DataFrame) -> None:
-        """Bring the keys that differ to the source's rows."""
-        keys = [f.name for f in self._keys]
-        values = [f.name for f in self._values]
-        wrong = found.where(F.col("kind") != SAME)
-        there = F.broadcast(wrong.where(F.col("source") > 0))
-        parts = sorted(row["part"] for row in there.select("part").distinct().collect())
-        source = self._source(parts)
-        step = F.when(there["kind"] == DIFFERENT, steps.UPDATE).otherwise(steps.INSERT).alias(steps.STEP)
-        rows = source.join(there, is_same(there, source, keys), "inner")
-        made = rows.select(*(source[quoted(name)].alias(name) for name in (*keys, *values)), step)
-        gone = wrong.where(F.col("kind").isin(EXTRA, DOUBLED)).select(
-            *(F.col("key").getField(name).alias(name) for name in keys),
-            *(F.lit(None).cast(f.dataType).alias(f.name) for f in self._values),
-            F.lit(steps.DELETE).alias(steps.STEP),
-        )
-        steps.repair(self._at.target, made.unionAll(gone), keys)
 
     def _first(self, found: DataFrame, most: int, *, values: bool) -> tuple[Difference, ...]:
         """The first keys that differ. Their rows are read again if columns or values are requested."""

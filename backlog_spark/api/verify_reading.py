@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.spi.tables_at import TablesAt
 
-__all__ = ["ChunkReader", "ReadingLine", "pause", "render"]
+__all__ = ["ChangedKeys", "ChunkReader", "ReadingLine", "pause", "render"]
 
 _EVERY_S = 0.5
 _WIDTH = 24
@@ -66,6 +66,19 @@ class ChunkReader:
                     time.sleep(pause(rows, time.monotonic() - began, self.rate))
                 self.chunks.add(1)
         self.rows.add(rows)
+
+
+@dataclass
+class ChangedKeys:
+    """Step of ``mapInArrow`` from any rows to the keys that the source's stream has between two offsets."""
+
+    tables: TablesAt
+    since: Mapping[str, Any]
+    until: Mapping[str, Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield from self.tables.keys_changed(self.since, self.until)
 
 
 def render(chunks: int, total: int, rows: int, seconds: float) -> str:

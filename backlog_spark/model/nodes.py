@@ -272,7 +272,19 @@ def pair_of(left: Node, right: Node) -> PairNode:
 
 
 def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
-    """The same nodes, with the connectors' infos about the declared sources, in plan order."""
+    """The same nodes, with the connectors' infos about the declared sources, in plan order.
+
+    Raises
+    ------
+    BacklogError
+        The query has keyed operators, and a source may begin again with a snapshot.
+    """
+    if root.is_keyed and any(info is not None and info.renews for info in infos):
+        raise BacklogError(
+            "A source of this query may read its tables again (snapshot.mode=when_needed), and keyed operators cannot "
+            "retract what they have from before.",
+            "Leave out snapshot.mode, or write the rows to a Delta table and aggregate that.",
+        )
     remaining = iter(infos)
     made: dict[int, SourceNode] = {}
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +133,7 @@ class BacklogQuery(QueryRuns):
             )
         self._outputs = Outputs(sinks)
         self._options = dict(options or {})
+        self._writes = threading.Lock()
         self._sink_error: BacklogError | None = None
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
@@ -287,11 +290,16 @@ class BacklogQuery(QueryRuns):
             and keys == {k.lower() for k in info.key}
         )
 
+    def between_batches(self) -> AbstractContextManager[object]:
+        """While this lasts, no batch is written to the sinks. For steps of seconds: the query waits."""
+        return self._writes
+
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self._check_driver(batch_id)
             flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
-            self._hand_over(batch, BatchInfo(batch_id, *flags))
+            with self._writes:
+                self._hand_over(batch, BatchInfo(batch_id, *flags))
         except Exception as error:
             # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows
             # the stack there, and Spark's thread dies silently. So the error has one line.

@@ -40,7 +40,8 @@ def repair(target: TargetVersion, steps: DataFrame, keys: Sequence[str]) -> None
         The table version that was compared.
     steps : DataFrame
         Columns of the table, and `STEP`. Each key has one step, or a `DELETE` of all its rows and an `INSERT`. An
-        `UPDATE` keeps the values of columns that are not given; an `INSERT` makes them NULL.
+        `UPDATE` keeps the values of columns that are not given, and inserts the row if the key is not there; an
+        `INSERT` makes them NULL.
     keys : sequence of str
         Columns that identify a row; NULL is a value like any other.
 
@@ -64,7 +65,7 @@ def repair(target: TargetVersion, steps: DataFrame, keys: Sequence[str]) -> None
         _check_newest(table, target, target.version)
         merge = table.alias("t").merge(given.alias("s"), on)
         merge = merge.whenMatchedDelete(f"s.{STEP} = '{DELETE}'").whenMatchedUpdate(f"s.{STEP} = '{UPDATE}'", values)
-        merge.whenNotMatchedInsert(f"s.{STEP} = '{INSERT}'", values).execute()
+        merge.whenNotMatchedInsert(f"s.{STEP} <> '{DELETE}'", values).execute()
         _check_newest(table, target, target.version + 1)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.model.changes import CHANGE_TYPE, TABLE_EVENTS
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.sinks.newest import DELETES
 from backlog_spark.spark import delta_log
@@ -26,6 +26,7 @@ __all__ = ["TargetVersion", "newest_target", "rows_at"]
 
 _SEQUENCE: Final = "_commit_seq"
 _RANK: Final = "__backlog_spark_rank"
+_EMPTIED: Final = "__backlog_spark_emptied"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,20 @@ def rows_at(spark: SparkSession, sink: DeltaSink, target: TargetVersion, keys: S
                 f"The Delta table at {target.path} has no column {name!r}, so the newest row of a key is not known.",
                 "verify needs it in a table of DeltaAppend.",
             )
+    found = _since_emptied(found)
     is_delete = F.col(CHANGE_TYPE).isin(*DELETES)
     order = Window.partitionBy(*[F.col(quoted(key)) for key in keys]).orderBy(F.col(_SEQUENCE).desc(), is_delete)
     newest = found.withColumn(_RANK, F.row_number().over(order)).where((F.col(_RANK) == 1) & ~is_delete)
     return newest.drop(_RANK)
+
+
+def _since_emptied(found: DataFrame) -> DataFrame:
+    """The changes that came after the last TRUNCATE or DROP of their table."""
+    is_event = F.coalesce(F.col(CHANGE_TYPE).isin(*TABLE_EVENTS), F.lit(False))
+    names: list[str] = [name for name in ("_database", "_table") if name in found.columns]
+    emptied = found.where(is_event).groupBy(*names).agg(F.max(_SEQUENCE).alias(_EMPTIED))
+    changes = found.where(~is_event)
+    small = F.broadcast(emptied)
+    joined = changes.join(small, names, "left") if names else changes.crossJoin(small)
+    is_later = F.col(_EMPTIED).isNull() | (F.col(_SEQUENCE) > F.col(_EMPTIED))
+    return joined.where(is_later).select(*(F.col(quoted(name)) for name in found.columns))

@@ -47,6 +47,9 @@ class SourceInfo:
     reads_again : bool
         It may emit rows once more, as upserts, when it is asked by others than the query. Keyed operators cannot follow
         that.
+    renews : bool
+        It may empty its tables by rows of type ``truncate`` and begin again with a snapshot. Keyed operators cannot
+        follow that.
 
     Raises
     ------
@@ -63,6 +66,7 @@ class SourceInfo:
     of_one_table: bool = False
     takes_signals: bool = False
     reads_again: bool = False
+    renews: bool = False
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,4 +57,19 @@ class TablesAt(ABC):
         ------
         BacklogError
             If the source can no longer tell what it held at the offset.
+        """
+
+    @abstractmethod
+    def keys_changed(self, since: Mapping[str, Any], until: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The columns ``key`` of all rows that the source's stream has between two offsets, in any process.
+
+        Parameters
+        ----------
+        since, until : mapping
+            Offsets from Spark's log: this object's own or a later one, and one at or after it.
+
+        Raises
+        ------
+        BacklogError
+            If there is no such list: the tables were altered or emptied, or the source is another one meanwhile.
         """

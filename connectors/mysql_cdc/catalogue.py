@@ -45,6 +45,7 @@ _DEBEZIUM = {
     "chunkSize": "incremental.snapshot.chunk.size",
     "maxRowsPerBatch": "max.batch.size",
     "startup.mode": "snapshot.mode",
+    "snapshot.mode": "snapshot.mode",
     "ssl.mode": "database.ssl.mode",
     "ssl.ca": "database.ssl.truststore",
     "ssl.cert": "database.ssl.keystore",
@@ -425,6 +426,15 @@ OPTIONS = (
         "position in the options below.",
         "initial, snapshot, latest, earliest, timestamp, specific",
         "scan.startup.mode",
+    ),
+    Option(
+        "snapshot.mode",
+        "string",
+        "initial",
+        "What happens when the binary log after the checkpoint's place is gone. initial: the query stops. when_needed: "
+        "it reads the tables again on the same checkpoint, and the target is emptied first ([Purged "
+        "logs](mysql_cdc_server.md#purged-logs)).",
+        "initial, when_needed",
     ),
     Option(
         "startup.timestampMillis",

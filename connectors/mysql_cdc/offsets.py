@@ -145,6 +145,8 @@ class Offset:
     committed_ms : (int, int) or None
         When the first and the last transaction of the binary log batch that ended here were committed, milliseconds
         since 1970 by the server's clock; None without rows. For the query's freshness only.
+    to_empty : tuple of (str, str)
+        Before the first batch of a snapshot that is read again: the tables that its rows replace; see `snapshot.again`.
     """
 
     server: str
@@ -170,6 +172,7 @@ class Offset:
     table_events: frozenset[str] = frozenset()
     requests: Requests = _NO_REQUESTS
     committed_ms: tuple[int, int] | None = None
+    to_empty: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_undecided(self) -> bool:
@@ -222,6 +225,8 @@ class Offset:
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
             committed_ms=None,
+            table_events=frozenset({"truncate"} if self.to_empty else ()),
+            to_empty=(),
         )
 
     def at(
@@ -278,6 +283,7 @@ class Offset:
             ranges=tuple(replace(r, table=number[r.table]) for r in self.ranges if r.table in number),
             joining=tuple(number[i] for i in self.joining if i in number),
             gone=(*gone, *left) if come_back else gone,
+            to_empty=tuple(name for name in self.to_empty if come_back or name not in names),
             is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
             table_events=self.table_events if come_back else frozenset(),
             requests=requests if come_back else requests.without_reads(),
@@ -338,6 +344,8 @@ class Offset:
             out[HEARD] = self.requests.heard
         if self.committed_ms:
             out["committedMs"] = list(self.committed_ms)
+        if self.to_empty:
+            out["toEmpty"] = [list(name) for name in self.to_empty]
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -384,6 +392,7 @@ class Offset:
             table_events=frozenset(data.get("tableEvents", ())),
             requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
             committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,
+            to_empty=tuple((database, table) for database, table in data.get("toEmpty", ())),
         )
 
 

@@ -111,6 +111,8 @@ class MySqlOptions:
         For `backlog_spark.spi.signals`; a query sets it.
     most_inflated : int
         Most bytes that a compressed transaction or event may inflate to.
+    renews : bool
+        Whether the tables are read again when the log after the stream's place is gone.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
@@ -157,6 +159,7 @@ class MySqlOptions:
     signal_table: tuple[str, str] | None = None
     signals_token: str = field(default="", repr=False)
     most_inflated: int = MOST_INFLATED
+    renews: bool = False
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
     startup_file: str = ""
@@ -245,6 +248,7 @@ class MySqlOptions:
             signal_table=signal_table,
             signals_token=given.get("signalstoken", ""),
             most_inflated=given.integer("maxInflatedBytes", MOST_INFLATED, 1),
+            renews=_renews(given, metadata, several, form),
             startup_mode=mode,
             startup_timestamp_ms=given.integer("startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),
@@ -300,9 +304,7 @@ def _adds_tables(given: Given, mode: str) -> bool:
 def _table_events(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> str:
     """The option; by default emit, or fail if a row could not tell its statement and table."""
     found = given.choice("tableEvents", ("emit", "skip", "fail"))
-    needed = {"_change_type"} if form == "row" else set()
-    needed |= {"_database", "_table"} if form == "row" and several else set()
-    missing = sorted(needed - set(metadata))
+    missing = _missing(metadata, several, form)
     if found != "emit" or not missing:
         return found
     if "tableevents" not in given:
@@ -311,6 +313,23 @@ def _table_events(given: Given, metadata: tuple[str, ...], several: bool, form: 
         "tableEvents", given["tableevents"], f"its rows need {', '.join(missing)} in metadataColumns.",
         "Add it there, or set tableEvents=skip or tableEvents=fail.",
     )  # fmt: skip
+
+
+def _missing(metadata: tuple[str, ...], several: bool, form: str) -> list[str]:
+    """The metadata columns without which a row cannot tell that its table was emptied."""
+    needed = {"_change_type"} if form == "row" else set()
+    needed |= {"_database", "_table"} if form == "row" and several else set()
+    return sorted(needed - set(metadata))
+
+
+def _renews(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> bool:
+    found = given.choice("snapshot.mode", ("initial", "when_needed"))
+    if found == "when_needed" and (missing := _missing(metadata, several, form)):
+        raise SettingError(
+            "snapshot.mode", found, f"rows that empty a table need {', '.join(missing)} in metadataColumns.",
+            "Add it there, or leave out snapshot.mode.",
+        )  # fmt: skip
+    return found == "when_needed"
 
 
 def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:

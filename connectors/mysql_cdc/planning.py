@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,8 @@ from typing import Any
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from backlog_spark.errors import BacklogError
 
 from .binlog.phase import BinlogPhase
 from .binlog.startup import decided
@@ -20,13 +23,18 @@ from .pace import Pace
 from .schema.ddl.evolution import StartAgain
 from .schema.declared import DeclaredTables
 from .schema.table import TableSchema
+from .server.continuity import check_history
+from .server.log_gone import LogGone
 from .server.mysql import end_position, is_missing, load_schema, server_identity
 from .server.session import Session
+from .snapshot.again import begun_again, check_same_keys, emptied_partition
 from .snapshot.new_tables import Joining
 from .snapshot.planner import SnapshotPlanner
 from .snapshot.rereading import Rereading
 
 __all__ = ["BatchPlanner"]
+
+_log = logging.getLogger(__name__)
 
 
 class BatchPlanner:
@@ -87,6 +95,25 @@ class BatchPlanner:
         return None if end is None else replace(end, salt_check=self._options.columns.salt_check)
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        try:
+            return self._step(connection, start, limit)
+        except LogGone as gone:
+            if not self._options.renews or start.is_undecided or start.is_finished or start.to_empty:
+                raise
+            if self._pace.available_now and self._options.target == "none":
+                return None
+            return self._again(connection, start, gone)
+
+    def _again(self, connection: Connection[Any], start: Offset, gone: LogGone) -> Offset:
+        """The end of a batch without rows, after which the snapshot is read again."""
+        self.tables.forget_dropped()
+        self._binlog.read_again()
+        check_same_keys(start, self.tables)
+        self.tables.check_checkpoint(start)
+        _log.warning("%s The query reads the tables again (snapshot.mode=when_needed).", gone.problem)
+        return begun_again(start, server_identity(connection), self.tables.captured(start))
+
+    def _step(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         start = self.session.here(connection, start)
         self.session.check_history(connection, start)
         self._check_start(connection, start)
@@ -142,11 +169,17 @@ class BatchPlanner:
 
     def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
         """What the workers read for the batch from ``first`` to ``last``."""
-        if first.is_undecided:
+        if first.is_undecided or last.to_empty:
             return []
-        here = [self.session.run(lambda c, o=o: self.session.here(c, o)) for o in (first, last)]  # type: ignore[misc]
-        # A repeated batch is read before anything is planned, so this may be the first check.
-        self.session.run(lambda c: self.session.check_history(c, here[0]))
+        try:
+            here = self.session.run(lambda c: self._here(c, first, last))
+        except LogGone as gone:
+            if not self._options.renews:
+                raise
+            lost = gone
+            self.session.run(lambda c: self._check_passed(c, last, lost))
+            _log.warning("%s A batch that was planned before stays empty.", gone.problem)
+            return []
         planned = first
         # Watermarks are those of this server. `BinlogPhase.partition` translates the rest.
         first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
@@ -155,6 +188,8 @@ class BatchPlanner:
             first = replace(first, tables=last.tables)
         self.session.run(lambda c: self._check_start(c, last if not first.complete else first))
         found = self._snapshots.partitions(first, last)
+        if first.to_empty:
+            found.append(emptied_partition(first, last, self.tables))
         # Positions of two servers may have the same name.
         if (
             first.complete
@@ -165,3 +200,37 @@ class BatchPlanner:
         if first.complete and last.complete:
             found += self._rereading.partitions(planned, here[0], last)
         return found
+
+    def _here(self, connection: Connection[Any], first: Offset, last: Offset) -> tuple[Offset, Offset]:
+        """Both offsets on the server that the connection reaches.
+
+        A repeated batch is read before anything is planned. So this may be the first check of the server's log.
+        """
+        here = self.session.here(connection, first), self.session.here(connection, last)
+        self.session.check_history(connection, here[0] if first.complete or first.ranges else here[1])
+        return here
+
+    def _check_passed(self, connection: Connection[Any], last: Offset, gone: LogGone) -> None:
+        """Refuse to leave out the rows of a batch unless the log after its end is gone for good as well.
+
+        Otherwise the query would go on from there, and nobody would know that these rows are missing.
+
+        Raises
+        ------
+        BacklogError
+            Says how the query can go on.
+        """
+        if server_identity(connection) != last.server:
+            raise BacklogError(
+                f"{gone.problem} A batch was planned on the server {last.server}, and the target may lack its rows.",
+                "Let the query write this batch from that server, or start with a new checkpoint and a new target.",
+            )
+        try:
+            check_history(connection, self.session.same_server, last)
+        except LogGone:
+            return
+        raise BacklogError(
+            f"{gone.problem} A batch was planned whose rows are gone, but the log after its end is there.",
+            "FLUSH BINARY LOGS, then PURGE BINARY LOGS TO the newest file. Start the query again after that: it reads "
+            "the tables again.",
+        )

@@ -27,6 +27,7 @@ from .offsets import Offset
 from .options import MySqlOptions
 from .planning import BatchPlanner
 from .schema.table import TableSchema
+from .snapshot.again import EmptiedPartition, emptied_rows
 from .snapshot.planner import SnapshotPartition
 from .snapshot.reading import read_chunk
 
@@ -61,8 +62,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.partitions(Offset.from_json(start), Offset.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SnapshotPartition | BinlogPartition)
+        assert isinstance(partition, SnapshotPartition | BinlogPartition | EmptiedPartition)
         keep_imports()
+        if isinstance(partition, EmptiedPartition):
+            return emptied_rows(self._options, partition)
         options = replace(self._options, server=partition.server)
         if isinstance(partition, SnapshotPartition):
             return read_chunk(
@@ -73,6 +76,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.after,
                 partition.first,
                 partition.last,
+                partition.sequence,
             )
         if partition.rows is not None:
             return carried(partition.rows)

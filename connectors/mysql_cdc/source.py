@@ -132,6 +132,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         of_one_table=parsed.format == "row" and not parsed.several,
         takes_signals=parsed.startup_mode != "snapshot",
         reads_again=parsed.signal_table is not None,
+        renews=parsed.renews,
     )
 
 

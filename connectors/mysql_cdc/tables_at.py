@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pymysql.connections import Connection
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.tables_at import TablesAt
 
+from .binlog.batches import read_batch
 from .binlog.reading import read_changes
 from .offsets import Offset, SnapshotRange
 from .options import MySqlOptions
@@ -26,10 +27,11 @@ from .output.metadata import METADATA
 from .output.rows import output_of
 from .positions import BinlogPosition
 from .schema.ddl.evolution import stages
+from .schema.ddl.statements import DROP, TRUNCATE
 from .schema.ddl.timeline import Statements, Timeline
 from .schema.declared import DeclaredTables
 from .schema.keys import Key
-from .schema.table import SchemaChanged, TableSchema
+from .schema.table import RowsRemoved, SchemaChanged, TableSchema
 from .server.continuity import check_history
 from .server.failover import moved
 from .server.mysql import connect, end_position, low_watermark, server_identity
@@ -41,6 +43,7 @@ from .source import check, inspect
 __all__ = ["MySqlTablesAt", "as_of", "tables_at"]
 
 _NAMES = ("_database", "_table")
+_T = TypeVar("_T")
 _VISIBLE_S, _LOOK_S = 60.0, 0.05
 
 
@@ -70,6 +73,7 @@ class MySqlTablesAt(TablesAt):
         parts: Sequence[_Chunk],
         columns: StructType,
         tables: Sequence[TableSchema],
+        offset: Offset,
     ) -> None:
         self.place = place
         self.tables = tuple(t.name for t in tables)
@@ -79,16 +83,52 @@ class MySqlTablesAt(TablesAt):
         self.chunks = len(parts)
         self._options = options
         self._parts = tuple(parts)
+        self._schemas = tuple(tables)
+        self._offset = offset
 
     def read(self, chunk: int) -> Iterator[pa.RecordBatch]:
         part = self._parts[chunk]
         # A range of all keys, so that a worker's chunks share one log of changes.
         whole = replace(part.of, end=None)
-        for batch in read_chunk(self._options, part.schema, part.known, whole, None, part.first, part.last):
+        for batch in _without_removals(
+            read_chunk(self._options, part.schema, part.known, whole, None, part.first, part.last)
+        ):
             # A column that was added since may have the name that another one had then.
             kept = [name for name in batch.schema.names if name in part.names or name in _NAMES]
             then = batch.select(kept).rename_columns([part.names.get(name, name) for name in kept])
             yield then.select(self.columns.names)
+
+    def keys_changed(self, since: Mapping[str, Any], until: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        ends = [Offset.from_json(dict(offset)) for offset in (since, until)]
+        if not all(self._goes_on(offset) for offset in ends):
+            raise _changed_meanwhile(self.tables)
+        begin, end = ends
+        assert end.position is not None
+        if begin.position == end.position:
+            return
+        options = replace(self._options, table_events="emit", metadata=("_change_type", *self._options.metadata))
+        # A row tells of each statement that emptied a table.
+        begin = replace(begin, table_events=frozenset({TRUNCATE, DROP}))
+        for batch in read_batch(options, self._schemas, begin, end.position):
+            if not {TRUNCATE, DROP}.isdisjoint(batch.column("_change_type").unique().to_pylist()):
+                raise _changed_meanwhile(self.tables)
+            yield batch.select(self.key)
+
+    def _goes_on(self, later: Offset) -> bool:
+        """Whether the log leads from here to a later offset, on the same server and with the same tables."""
+        then = {t.name: t for t in later.tables}
+        same = all(
+            then.get(t.name) is not None and then[t.name].fingerprint() == t.fingerprint() for t in self._schemas
+        )
+        return same and later.complete and later.server == self._offset.server == self._options.server
+
+
+def _changed_meanwhile(tables: Sequence[str]) -> BacklogError:
+    return BacklogError(
+        f"Since the place that was compared, {', '.join(tables)} were altered or emptied, or the query has moved to "
+        "another server.",
+        "Nothing was repaired. Verify again.",
+    )
 
 
 def tables_at(
@@ -127,7 +167,9 @@ def tables_at(
         checked = replace(
             parsed,
             server=server,
-            table_events="fail",  # nobody has the rows that a TRUNCATE since the offset removed
+            # Nobody has the rows that a TRUNCATE since the offset removed.
+            table_events="fail",
+            skipped=parsed.skipped - {TRUNCATE, DROP},
             metadata=_NAMES if parsed.several else (),
             chunk_size=min(parsed.chunk_size, rows_per_chunk or parsed.chunk_size),
         )
@@ -150,7 +192,8 @@ def tables_at(
     tables = [declared.of(at.tables[i]) for i in chosen]
     columns = _columns(output_of(checked.format, checked.metadata).spark_schema(tables), parts, checked.metadata)
     key = tuple(parts[0].names.get(name, name) for name in key)
-    return MySqlTablesAt(checked, str(at.position or at.start), key, parts, columns, tables)
+    place = str(at.position or at.start)
+    return MySqlTablesAt(checked, place, key, parts, columns, tables, Offset.from_json(dict(offset)))
 
 
 def _names(
@@ -164,7 +207,7 @@ def _names(
         The statements since then do not tell.
     """
     later = Statements()
-    for _ in read_changes(options, (schema,), resume_after(low), end, timeline=later):
+    for _ in _without_removals(read_changes(options, (schema,), resume_after(low), end, timeline=later)):
         pass
     try:
         if later.found and not options.evolves:
@@ -176,6 +219,17 @@ def _names(
             "Verify again when the query has read the statement and goes on.",
         ) from None
     return {today: column.name for column, today in zip(then.columns, then.now, strict=True) if today is not None}
+
+
+def _without_removals(found: Iterator[_T]) -> Iterator[_T]:
+    """The same, with an error for `verify` where nobody has the rows of the compared place any more."""
+    try:
+        yield from found
+    except RowsRemoved as error:
+        raise BacklogError(
+            f"{error.problem} That was after the place that is compared, and nobody has the rows of then.",
+            "Verify again when the query has read the statement and goes on.",
+        ) from None
 
 
 def _columns(today: StructType, parts: Sequence[_Chunk], added: Collection[str]) -> StructType:

@@ -123,7 +123,7 @@ def wait_for(condition: Callable[[], bool], what: str, pause: float = 0.001) -> 
         time.sleep(pause)
 
 
-def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path) -> None:
+def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path, program: str = "tests.faults.job") -> None:
     def done() -> tuple[int, int, int]:
         return job.newest("offsets"), job.newest("commits"), len(job.transactions())
 
@@ -131,7 +131,7 @@ def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path) -> None:
     before = done()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.job", json.dumps(job.described)],
+            [sys.executable, "-m", program, json.dumps(job.described)],
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,

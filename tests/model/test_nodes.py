@@ -17,12 +17,14 @@ from backlog_spark.model.nodes import (
     TransformNode,
     UnionNode,
     enters_behind,
+    informed,
     keyed_from_output,
     operator_attributes,
     pair_of,
 )
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.model.record_attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
+from backlog_spark.spi.source_info import SourceInfo
 
 
 class Passes:
@@ -194,3 +196,11 @@ def test_a_source_that_is_read_twice_is_one() -> None:
     one = source("a")
     check_source_names(UnionNode((TransformNode(one, lambda f: f), TransformNode(one, lambda f: f))))
     check_source_names(pair_of(keyed(one, "x"), keyed(one, "y")))
+
+
+def test_keyed_operators_refuse_a_source_that_may_begin_again() -> None:
+    root = keyed(source("a"), "sum")
+    assert informed(root, [SourceInfo()]).is_keyed
+    with pytest.raises(BacklogError, match=r"snapshot\.mode=when_needed.*keyed operators"):
+        informed(root, [SourceInfo(renews=True)])
+    assert not informed(source("a"), [SourceInfo(renews=True)]).is_keyed

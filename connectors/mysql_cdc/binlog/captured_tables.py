@@ -21,7 +21,7 @@ from ..schema.ddl.statements import (
     removal,
 )
 from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
-from ..schema.table import SchemaChanged, TableSchema
+from ..schema.table import RowsRemoved, SchemaChanged, TableSchema
 from .emptied import removed_tables
 
 __all__ = ["NO_CHANGES", "CapturedTables", "TableChanges"]
@@ -141,7 +141,7 @@ class CapturedTables:
         gone = dropped_database(text)
         for (database, _), schemas in self._folded.items():
             if database in gone:
-                raise SchemaChanged(f"The database of {schemas[0].name} was dropped: {text[:200]!r}.", _EMPTIED)
+                raise RowsRemoved(f"The database of {schemas[0].name} was dropped: {text[:200]!r}.", _EMPTIED)
         changed = changed_tables(text, default)
         if changed is None:
             raise SchemaChanged(
@@ -152,9 +152,8 @@ class CapturedTables:
         if not named:
             return NO_CHANGES
         if first not in ("ALTER", "RENAME"):
-            raise SchemaChanged(
-                f"The table {named[0].name} was changed by {text[:200]!r}.", _EMPTIED if found else _START_ANEW
-            )
+            problem = f"The table {named[0].name} was changed by {text[:200]!r}."
+            raise RowsRemoved(problem, _EMPTIED) if found else SchemaChanged(problem, _START_ANEW)
         return self._altered(first, text, default, named)
 
     def _refuse_rules(self, first: str, text: str, default: str) -> None:

@@ -20,6 +20,7 @@ from ..options import MySqlOptions
 from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from ..server.connection import ServerConnection, check_identity, log_files
 from ..server.gtid import GtidSet, MariaDbGtids
+from ..server.log_gone import LogGone
 
 __all__ = ["Dump", "broken_off", "explained", "open_dump"]
 
@@ -27,6 +28,8 @@ __all__ = ["Dump", "broken_off", "explained", "open_dump"]
 _MISSED = 3
 _COM_BINLOG_DUMP_GTID, _NON_BLOCK, _THROUGH_GTID = 0x1E, 1, 4
 
+# The file is shorter than the position, or another GTID stands there.
+_NO_SUCH_PLACE = ("position > file size", "impossible position", "not in the master's binlog", "missing the gtid")
 _LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
@@ -100,14 +103,15 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
     if code == 1236:
         lowered = text.lower()
         if "purged" in lowered or "could not find first log file" in lowered:
-            return BacklogError(
+            return LogGone(
                 f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
                 "Their changes can no longer be read: start with a new checkpoint, and raise "
                 "binlog_expire_logs_seconds above the longest time that the query may lag or be stopped.",
             )
         if "same server" in lowered:
             return BacklogError(f"Another reader took this one's server id: {text} (1236).", "Start the query again.")
-        return BacklogError(
+        kind = LogGone if any(told in lowered for told in _NO_SUCH_PLACE) else BacklogError
+        return kind(
             f"The server cannot read its binary log after {start}: {text} (1236).",
             "If the server was restored or replaced, start with a new checkpoint.",
         )

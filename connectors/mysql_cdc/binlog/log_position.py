@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import zlib
 
-from backlog_spark.errors import BacklogError
-
 from ..positions import FIRST_EVENT, file_number
+from ..server.log_gone import LogGone
 
 __all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
 
@@ -100,7 +99,7 @@ class DumpPosition:
 
         Raises
         ------
-        BacklogError
+        LogGone
             No event begins there.
         """
         if end <= self._after:
@@ -110,7 +109,7 @@ class DumpPosition:
 
     def _arrive(self, at: int) -> None:
         if self._after and at != self._after:
-            raise BacklogError(
+            raise LogGone(
                 f"The binary log has no transaction's end at {self.file}:{self._after}, up to which it was read.",
                 "If the server was restored or replaced, start with a new checkpoint.",
             )

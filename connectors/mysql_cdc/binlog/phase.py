@@ -10,7 +10,6 @@ from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from backlog_spark.errors import BacklogError
 from backlog_spark.spi.signals import Signal
 
 from ..offsets import Offset
@@ -23,6 +22,7 @@ from ..schema.ddl.timeline import TableName
 from ..schema.declared import DeclaredTables
 from ..schema.table import TableSchema
 from ..server.connection import server_time_ms
+from ..server.log_gone import LogGone
 from ..server.mysql import end_position
 from ..server.session import Session
 from ..server.watermark import gtids_at
@@ -94,6 +94,8 @@ class BinlogPhase:
 
         Raises
         ------
+        LogGone
+            The log does not reach to the offset.
         BacklogError
             The log cannot be read on, or a table was altered in it.
         """
@@ -119,7 +121,7 @@ class BinlogPhase:
             # All snapshot batches are made consistent up to here, and the user asked for nothing more.
             until = last
         if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
-            raise BacklogError(
+            raise LogGone(
                 f"The server's binary log ends at {until}, before {origin}, up to which the query has read it.",
                 "It was reset or restored: start with a new checkpoint and a new target.",
             )

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from backlog_spark.errors import BacklogError
 from backlog_spark.spi.signals import Signal
 
 from ..options import MySqlOptions
@@ -23,6 +22,7 @@ from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import TableName, Timeline
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet, MariaDbGtids
+from ..server.log_gone import LogGone
 from .ahead import KEPT_BYTES, ReadAhead
 from .emptied import Effect
 from .reading import UPDATE, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
@@ -251,7 +251,7 @@ class BinlogPlanner:
 
     def _pass(self, gtids: GtidSet | MariaDbGtids, end: TransactionEnd) -> None:
         if isinstance(gtids, GtidSet) and gtids.contains(end.uuid, end.number):
-            raise BacklogError(
+            raise LogGone(
                 f"The server's binary log has transaction {end.uuid}:{end.number} again, before {end.position}, though "
                 "it was read already: the log was reset or is another one.",
                 "Start with a new checkpoint and a new target.",

@@ -31,8 +31,9 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_commit_seq": (
         st.LongType(),
         pa.int64(),
-        "0 for rows of the snapshot; then grows along the binary log, unique for each row. Rows that are read again "
-        "have that of the place that they are as of",
+        "0 for rows of the snapshot; then grows along the binary log, unique for each row. Rows of a snapshot that is "
+        "read later have one number that is greater than all before. Rows that are read again have that of the place "
+        "that they are as of",
     ),
     "_database": (st.StringType(), pa.string(), "the table's database"),
     "_table": (st.StringType(), pa.string(), "the table"),

@@ -113,8 +113,10 @@ class Output(ABC):
         """The stream's columns."""
 
     @abstractmethod
-    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        """Rows of a table's snapshot."""
+    def snapshot(
+        self, schema: TableSchema, table: pa.Table, of: SnapshotRange, sequence: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a table's snapshot. ``sequence``: their ``_commit_seq``."""
 
     @abstractmethod
     def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
@@ -150,12 +152,12 @@ def _column(values: Sequence[Any], kind: pa.DataType, rows: int) -> pa.Array:
     return array.view(kind) if pa.types.is_timestamp(kind) else array
 
 
-def _of_snapshot(of: SnapshotRange) -> _Told:
+def _of_snapshot(of: SnapshotRange, sequence: int) -> _Told:
     again = of if isinstance(of, RangeAgain) else None
     return {
         "_change_type": [INSERT if again is None else UPDATE_AFTER],
         "_commit_timestamp": [of.at_ms * 1000],
-        "_commit_seq": [0 if again is None else again.sequence],
+        "_commit_seq": [sequence if again is None else again.sequence],
         "_gtid": [None],
         "_is_snapshot": [True],
     }
@@ -196,11 +198,13 @@ class _Rows(Output):
     def spark_schema(self, tables: Sequence[TableSchema]) -> st.StructType:
         return st.StructType([*_fields(tables[0]), *spark_fields(self.metadata)])
 
-    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        return self._batches(schema, self._masked(schema, table), _of_snapshot(of))
+    def snapshot(
+        self, schema: TableSchema, table: pa.Table, of: SnapshotRange, sequence: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        return self._batches(schema, self._masked(schema, table), _of_snapshot(of, sequence))
 
     def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        return self._batches(schema, _of_keys(schema, keys), {**_of_snapshot(of), "_change_type": [DELETE]})
+        return self._batches(schema, _of_keys(schema, keys), {**_of_snapshot(of, 0), "_change_type": [DELETE]})
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
         table = self._masked(schema, rows_to_table(schema, found.rows))
@@ -230,14 +234,18 @@ class _Envelopes(Output):
         fields = [st.StructField("key", st.StringType()), st.StructField("value", st.StringType())]
         return st.StructType([*fields, *spark_fields(self.metadata)])
 
-    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        return self._at_once(schema, self._masked(schema, table), of, "r")
+    def snapshot(
+        self, schema: TableSchema, table: pa.Table, of: SnapshotRange, sequence: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        return self._at_once(schema, self._masked(schema, table), of, sequence, "r")
 
     def missing(self, schema: TableSchema, keys: Sequence[Key], of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        return self._at_once(schema, _of_keys(schema, keys), of, "d")
+        return self._at_once(schema, _of_keys(schema, keys), of, 0, "d")
 
-    def _at_once(self, schema: TableSchema, table: pa.Table, of: SnapshotRange, op: str) -> Iterator[pa.RecordBatch]:
-        rows, told = table.num_rows, _of_snapshot(of)
+    def _at_once(
+        self, schema: TableSchema, table: pa.Table, of: SnapshotRange, sequence: int, op: str
+    ) -> Iterator[pa.RecordBatch]:
+        rows, told = table.num_rows, _of_snapshot(of, sequence)
         before, after = (table, None) if op == "d" else (None, table)
         value = envelopes(schema, before, after, [op] * rows, [of.at_ms] * rows, [_NO_EVENT] * rows)
         told = {**told, "_change_type": [DELETE]} if op == "d" else told

@@ -93,6 +93,10 @@ class DeclaredTables:
                 if isinstance(change, TableEmptied) and change.kind == DROP:
                     self._until_drop[change.schema.database, change.schema.table] = change.schema
 
+    def forget_dropped(self) -> None:
+        """Forget what `find_dropped` found: the log that has the DROP will not be read."""
+        self._until_drop.clear()
+
     def asks_for(self, database: str, table: str) -> bool:
         """Whether the options ask for a table, if there is one of this name."""
         if (database, table) in self._tables:

@@ -16,6 +16,10 @@ class SchemaChanged(BacklogError):
     """A table's columns or definition are not those that the stream needs."""
 
 
+class RowsRemoved(SchemaChanged):
+    """A TRUNCATE or DROP removed a table's rows, and the log does not have them."""
+
+
 @dataclass(frozen=True)
 class Hidden:
     """A column that only the server and its binary log see.

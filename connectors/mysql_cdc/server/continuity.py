@@ -15,8 +15,6 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from backlog_spark.errors import BacklogError
-
 from ..binlog.dump import explained
 from ..binlog.reading import first_position
 from ..offsets import Offset
@@ -25,6 +23,7 @@ from ..positions import FAR, BinlogPosition
 from .connection import is_mariadb, query
 from .failover import known_gtids
 from .gtid import GtidSet, MariaDbGtids
+from .log_gone import LogGone
 from .mysql import check_log, has_gtids
 
 __all__ = ["check_history"]
@@ -39,7 +38,7 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
 
     Raises
     ------
-    BacklogError
+    LogGone
         Says what is missing or different.
     """
     check_log(connection, start)
@@ -68,7 +67,7 @@ def _check_executed(connection: Connection[Any], known: GtidSet) -> None:
         if time.monotonic() > limit:
             break
         time.sleep(_LOOK_S)
-    raise BacklogError(
+    raise LogGone(
         f"The server's binary log was reset or is another one: it has executed {str(executed) or 'nothing'}, and the "
         f"checkpoint includes {known}.",
         "With semi-synchronous replication the server may be waiting for a replica: start the replicas, then the query "
@@ -94,7 +93,7 @@ def _check_position(options: MySqlOptions, position: BinlogPosition, read: str |
         if error.args[0] != 1236:
             raise
         raise explained(error, position) from None
-    raise BacklogError(
+    raise LogGone(
         f"The server's binary log was reset or is another one: the first transaction after {position} is at "
         f"{found or 'no position'}, but the first one that the checkpoint does not include is at "
         f"{wanted or 'no position'}. The checkpoint includes {gtids}.",

@@ -26,8 +26,10 @@ from ..options import MySqlOptions
 from ..positions import BinlogPosition
 from .connection import is_mariadb, query
 from .gtid import GtidSet, MariaDbGtids
+from .log_gone import LogGone
 from .mariadb import gtids_at_position, visible_position
 from .mysql import end_position, has_gtids
+from .unlogged import is_replica
 from .watermark import GtidWatermark, PositionWatermark, watermark
 
 __all__ = ["PositionsByGtid", "known_gtids", "moved"]
@@ -56,6 +58,8 @@ def moved(
 
     Raises
     ------
+    LogGone
+        The server cannot give what follows the offset.
     BacklogError
         The server does not (yet) have all transactions that the offset includes; or there are no GTIDs to compare; or
         MariaDB's log has the transactions of several domains in another order.
@@ -66,7 +70,7 @@ def moved(
         )
     known = known_gtids(start)
     if known is None or is_mariadb(connection) or not has_gtids(connection):
-        raise BacklogError(
+        raise LogGone(
             f"The checkpoint is about the server {start.server}, but {options.host}:{options.port} "
             f"is {server}: its binary log has other positions.",
             "Connect to the first server, or start with a new checkpoint.",
@@ -75,7 +79,7 @@ def moved(
     executed = GtidSet(str(query(connection, "SELECT @@global.gtid_executed")[0][0]))
     end = end_position(connection, options)
     if not executed.issuperset(known):
-        raise BacklogError(
+        raise _lacking(connection)(
             f"The checkpoint is about the server {start.server}, and the server {server} at {options.host}:"
             f"{options.port} lacks transactions that it includes: it has {executed}, the checkpoint {known}.",
             "If it replicates from the first server, start the query again when it has caught up. Otherwise start with "
@@ -136,7 +140,8 @@ def _position_after(
     except pymysql.err.OperationalError as error:
         if error.args[0] != 1236:
             raise
-        raise BacklogError(
+        kind = LogGone if "purged" in str(error.args[1]).lower() else _lacking(connection)
+        raise kind(
             f"The checkpoint is about the server {start.server}, and the server {options.server} at {options.host}:"
             f"{options.port} lacks transactions that it includes, or has purged them: {error.args[1]} (1236).",
             "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
@@ -144,7 +149,7 @@ def _position_after(
         ) from None
     told = gtids_at_position(connection, found)
     if told != gtids:
-        raise BacklogError(
+        raise LogGone(
             f"The checkpoint is about the server {start.server}, after transactions {gtids}, and the binary log of "
             f"the server {options.server} at {options.host}:{options.port} has no such position: "
             f"{found.file}:{found.pos} is after {str(told or '') or 'none'}.",
@@ -161,6 +166,11 @@ def _position_after(
         f"{found.file}:{found.pos} that are in its binary log.",
         "Start the query again when it has caught up.",
     )
+
+
+def _lacking(connection: Connection[Any]) -> type[BacklogError]:
+    """The error for a server that lacks transactions. A replica may still get them."""
+    return BacklogError if is_replica(connection) else LogGone
 
 
 def known_gtids(start: Offset) -> GtidSet | None:

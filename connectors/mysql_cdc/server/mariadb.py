@@ -16,6 +16,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from ..positions import BinlogPosition
 from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids
+from .log_gone import LogGone
 from .watermark import PositionWatermark
 
 __all__ = ["NEEDED", "check_position", "gtids_at_position", "low_watermark", "view_position", "visible_position"]
@@ -119,18 +120,18 @@ def check_position(connection: Connection[Any], position: BinlogPosition, gtids:
 
     Raises
     ------
-    BacklogError
+    LogGone
         The log was purged or reset, or is another server's.
     """
     told = gtids_at_position(connection, position)
     if told is None:
-        raise BacklogError(
+        raise LogGone(
             f"The server's binary log has no transaction's end at {position.file}:{position.pos} any more, up to which "
             "it was read: it was purged or reset.",
             "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
         )
     if not MariaDbGtids(gtids).is_where(told):
-        raise BacklogError(
+        raise LogGone(
             f"The server's binary log was reset or is another one: at {position.file}:{position.pos} it is after "
             f"transaction {str(told) or 'none'}, where the checkpoint has {gtids or 'none'}.",
             "Connect to the first server, or start with a new checkpoint and a new target.",

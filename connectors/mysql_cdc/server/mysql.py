@@ -41,6 +41,7 @@ from .connection import (
     text,
 )
 from .gtid import GtidSet, MariaDbGtids
+from .log_gone import LogGone
 from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_ignored, check_replica
 from .watermark import PositionWatermark, watermark
 
@@ -369,28 +370,35 @@ def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[H
     return tuple(Hidden(index) for index, name in enumerate(every) if name.lower() not in shown)
 
 
+def _check_file(connection: Connection[Any], position: BinlogPosition) -> None:
+    if position.file not in dict(log_files(connection)):
+        raise LogGone(
+            f"The server has purged binary logs that are still needed: from {position.file} on.",
+            "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+        )
+
+
 def check_log(connection: Connection[Any], start: Offset) -> None:
     """Refuse a binary log that lacks changes that a query continuing at ``start`` would read.
 
     Raises
     ------
-    BacklogError
+    LogGone
         Says what is missing.
     """
     low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
     if start.position:
         if is_mariadb(connection) and start.position.pos < FAR:
             mariadb.check_position(connection, start.position, start.gtid)
+        elif not is_mariadb(connection):
+            _check_file(connection, start.position)
     elif low:
         mark = watermark(low)
         if isinstance(mark, PositionWatermark):
             if is_mariadb(connection):
                 mariadb.check_position(connection, mark.position, str(mark.gtids))
-            elif mark.position.file not in dict(log_files(connection)):
-                raise BacklogError(
-                    f"The server has purged binary logs that are still needed: from {mark.position.file} on.",
-                    "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
-                )
+            else:
+                _check_file(connection, mark.position)
             return
         if not has_gtids(connection):
             raise SettingError(
@@ -400,7 +408,7 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
         # The server must not have purged transactions that are not in the watermark.
         purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
         if not mark.gtids.issuperset(purged):
-            raise BacklogError(
+            raise LogGone(
                 f"The server has purged binary logs that are still needed: up to {purged}, of which only {low} "
                 "was read.",
                 "Start with a new checkpoint and raise binlog_expire_logs_seconds.",

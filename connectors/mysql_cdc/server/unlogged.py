@@ -128,14 +128,15 @@ def check_replica(connection: Connection[Any], setting: str) -> None:
     SettingError
         Names ``setting``, one of `UPDATES_OF_REPLICA`.
     """
-    if _is_replica(connection):
+    if is_replica(connection):
         raise SettingError(
             setting, "OFF", "the server is a replica and does not log the changes that it replicates.",
             f"Set {setting}=ON on it, or read from its primary.",
         )  # fmt: skip
 
 
-def _is_replica(connection: Connection[Any]) -> bool:
+def is_replica(connection: Connection[Any]) -> bool:
+    """Whether the server replicates from another one, as far as its user may see that."""
     if not is_mariadb(connection):
         try:
             return bool(query(connection, "SHOW REPLICA STATUS"))

@@ -24,6 +24,7 @@ from ..server.mysql import end_position, is_missing, low_watermark
 from ..server.retention import Retention
 from ..server.session import Session
 from ..server.unlogged import without_prepared
+from .again import row_sequence
 from .chunks import Chunks, Splitter
 from .remaining import Remaining
 
@@ -40,7 +41,7 @@ _SHARE = 512
 class SnapshotPartition(InputPartition):
     """One chunk: a table's keys after ``first`` up to ``last``, of a range that starts after ``after``.
 
-    ``known`` is the table's definition at the range's low watermark.
+    ``known`` is the table's definition at the range's low watermark, ``sequence`` the rows' ``_commit_seq``.
     """
 
     server: str
@@ -50,6 +51,7 @@ class SnapshotPartition(InputPartition):
     after: Key | None
     first: Key | None
     last: Key | None
+    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class SnapshotPlanner:
             plan = self.plan(connection, start, self._pace.snapshot_rows(limit), limited=self._pace.is_strict)
         except TableMissing as missing:
             _log.warning("The table %s was dropped before its snapshot was read.", ".".join(missing.name))
-            return start.without([missing.name], come_back=True)
+            end = start.without([missing.name], come_back=True)
+            return replace(end, is_backlog=start.is_processing_backlog, table_events=frozenset())
         # This position is read after the low watermark, so all its transactions lie at or before it.
         until = end_position(connection, self._options) if plan.is_last else None
         if until is not None and self._pace.available_now:
@@ -215,6 +218,8 @@ class SnapshotPlanner:
     def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
         """One partition for each chunk of the ranges that are in ``last`` but not in ``first``."""
         found: list[InputPartition] = []
+        server = self._session.server
+        sequence = row_sequence(first, last)
         after = {**dict.fromkeys(range(len(last.tables))), **dict(first.unread())}
         for of in last.added_since(first):
             if of.form == NO_TABLE:
@@ -222,7 +227,7 @@ class SnapshotPlanner:
             low, schema = after[of.table], self._tables.of(last.tables[of.table])
             ends = self._chunks_of(of, schema, low).ends
             for a, b in zip([low, *ends[:-1]], ends, strict=True):
-                found.append(SnapshotPartition(self._session.server, schema, last.form_of(of), of, low, a, b))
+                found.append(SnapshotPartition(server, schema, last.form_of(of), of, low, a, b, sequence))
         return found
 
     def _chunks_of(self, of: SnapshotRange, schema: TableSchema, low: Key | None) -> Chunks:

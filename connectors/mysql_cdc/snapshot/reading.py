@@ -135,6 +135,7 @@ def read_chunk(
     after: Key | None,
     first: Key | None,
     last: Key | None,
+    sequence: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """The rows with chunk keys after ``first`` up to ``last`` as of ``of.low``, whenever this is called.
 
@@ -144,11 +145,13 @@ def read_chunk(
         The table's definition at the low watermark. Columns that it did not have then are NULL.
     of : SnapshotRange
         The range that the chunk belongs to. It starts after key ``after`` and bounds the rewind log.
+    sequence : int
+        ``_commit_seq`` of the rows.
 
     Yields
     ------
     pyarrow.RecordBatch
-        In the form of the option ``format``, with ``_change_type`` insert and ``_commit_seq`` 0.
+        In the form of the option ``format``, with ``_change_type`` insert.
 
     Raises
     ------
@@ -159,7 +162,7 @@ def read_chunk(
     while True:
         is_begun = False
         try:
-            for batch in _read(options, schema, known, of, after, first, last):
+            for batch in _read(options, schema, known, of, after, first, last, sequence):
                 is_begun = True
                 yield batch
             return
@@ -177,6 +180,7 @@ def _read(
     after: Key | None,
     first: Key | None,
     last: Key | None,
+    sequence: int,
 ) -> Iterator[pa.RecordBatch]:
     """One attempt of `read_chunk`."""
     try:
@@ -191,7 +195,8 @@ def _read(
         for table in tables:
             if missing:
                 missing -= keys_among(table, schema, missing)
-            yield from output.snapshot(schema, _without_values(table, {schema.columns[i].name for i in log.absent}), of)
+            rows = _without_values(table, {schema.columns[i].name for i in log.absent})
+            yield from output.snapshot(schema, rows, of, sequence)
         if missing:
             yield from output.missing(schema, sorted(missing, key=repr), of)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

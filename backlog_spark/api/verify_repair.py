@@ -1,0 +1,146 @@
+"""How ``bs.verify`` mends the keys that differ, in one commit.
+
+The rows are those of the compared place. A stopped query goes on from there. A running one has written more since then:
+
+1. The rows of the compared place are read, from the chunks that have wrong keys, while the query goes on.
+2. The query's batches wait. The target is now at a later place. The source's log tells which of the wrong keys were
+   changed between the two places: a change gives a key its whole row or removes it, so the query has mended these. All
+   others still have their rows of the compared place in the source. They get them in the target, and rows too many go.
+3. The query goes on. If the driver dies, the commit is there or not: both are places to go on from.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from backlog_spark.api.verify_reading import ChangedKeys
+from backlog_spark.common.sql_names import quoted
+from backlog_spark.sinks import delta_repair as steps
+from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
+from backlog_spark.spark.batch_frames import persisted
+from backlog_spark.spark.row_comparison import DOUBLED, EXTRA, is_same
+from backlog_spark.spi.tables_at import TablesAt
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from backlog_spark.runner.query import BacklogQuery
+
+__all__ = ["Place", "Repair"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Both sides at one place of the source's log.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    sink : DeltaSink
+    target : TargetVersion
+    tables : TablesAt
+    offset : mapping
+        The place, from Spark's log.
+    newest : callable
+        Gives the target's newest version now, and its offset.
+    """
+
+    spark: SparkSession
+    sink: DeltaSink
+    target: TargetVersion
+    tables: TablesAt
+    offset: Mapping[str, Any]
+    newest: Callable[[], tuple[TargetVersion, Mapping[str, Any]]]
+
+
+class Repair:
+    """Brings keys of a target to the source's rows.
+
+    Parameters
+    ----------
+    at : Place
+        What was compared.
+    keys, values : sequence of StructField
+        The columns that were compared.
+    source : callable
+        Gives the source's rows of some chunks, as of the place.
+    """
+
+    def __init__(
+        self,
+        at: Place,
+        keys: Sequence[StructField],
+        values: Sequence[StructField],
+        source: Callable[[Sequence[int]], DataFrame],
+    ) -> None:
+        self._at = at
+        self._fields, self._values, self._source = tuple(keys), tuple(values), source
+        self._keys = [field.name for field in keys]
+        self._names = [field.name for field in (*keys, *values)]
+
+    def stopped(self, wrong: DataFrame) -> None:
+        """Mend the keys of `compared`'s rows ``wrong``. Nobody writes to the target meanwhile."""
+        steps.repair(self._at.target, self._steps(wrong), self._keys)
+
+    def between_batches(self, wrong: DataFrame, query: BacklogQuery, *, doubles: bool) -> None:
+        """Mend them while the query runs. ``doubles``: keys are among them that the target has more than once."""
+        made = self._steps(wrong)
+        with persisted(made):
+            made.count()
+            # The log since the compared place is read here, so that the query waits for its last part only.
+            _, reached = self._at.newest()
+            before = self._changed(wrong, self._at.offset, reached)
+            with persisted(before):
+                before.count()
+                with query.between_batches():
+                    target, offset = self._at.newest()
+                    changed = before.unionAll(self._changed(wrong, reached, offset)).distinct()
+                    with persisted(changed):
+                        left = made.join(F.broadcast(changed), self._same(made, changed), "left_anti")
+                        if doubles:
+                            left = left.unionAll(self._single(wrong, changed, target))
+                        steps.repair(target, left, self._keys)
+
+    def _steps(self, wrong: DataFrame) -> DataFrame:
+        """The steps that give the keys their rows of the compared place."""
+        there = F.broadcast(wrong.where(F.col("source") > 0))
+        parts = sorted(row["part"] for row in there.select("part").distinct().collect())
+        source = self._source(parts)
+        step = F.when(there["kind"] == DOUBLED, steps.INSERT).otherwise(steps.UPDATE).alias(steps.STEP)
+        rows = source.join(there, is_same(there, source, self._keys), "inner")
+        made = rows.select(*(source[quoted(name)].alias(name) for name in self._names), step)
+        gone = wrong.where(F.col("kind").isin(EXTRA, DOUBLED))
+        return made.unionAll(self._gone(gone.select(*(F.col("key").getField(n).alias(n) for n in self._keys))))
+
+    def _gone(self, keys: DataFrame) -> DataFrame:
+        """A `DELETE` for each of these keys."""
+        empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._values]
+        return keys.select("*", *empty, F.lit(steps.DELETE).alias(steps.STEP))
+
+    def _changed(self, wrong: DataFrame, since: Mapping[str, Any], until: Mapping[str, Any]) -> DataFrame:
+        """The wrong keys that the stream has rows of between two offsets."""
+        step = ChangedKeys(self._at.tables, since, until)
+        rows = self._at.spark.range(0, 1, 1, 1).mapInArrow(step, StructType(list(self._fields)))
+        return rows.join(F.broadcast(wrong), is_same(wrong, rows, self._keys), "left_semi").distinct()
+
+    def _single(self, wrong: DataFrame, changed: DataFrame, target: TargetVersion) -> DataFrame:
+        """Steps for doubled keys that were changed: the change gave all their rows the same values, and one stays."""
+        doubled = wrong.where(F.col("kind") == DOUBLED)
+        again = changed.join(F.broadcast(doubled), is_same(doubled, changed, self._keys), "left_semi")
+        rows = rows_at(self._at.spark, self._at.sink, target, self._at.tables.key)
+        rows = rows.join(F.broadcast(again), self._same(rows, again), "left_semi").dropDuplicates(self._keys)
+        made = rows.select(
+            *(F.col(quoted(name)).alias(name) for name in self._names), F.lit(steps.INSERT).alias(steps.STEP)
+        )
+        return made.unionAll(self._gone(again.select(*(F.col(quoted(name)).alias(name) for name in self._keys))))
+
+    def _same(self, one: DataFrame, other: DataFrame) -> Column:
+        return functools.reduce(operator.and_, [one[quoted(k)].eqNullSafe(other[quoted(k)]) for k in self._keys])

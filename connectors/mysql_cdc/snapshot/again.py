@@ -1,0 +1,137 @@
+"""Snapshots that are read again on the same checkpoint: ``snapshot.mode=when_needed``.
+
+The log after the stream's place is gone, and with it changes that nobody can read any more. So the target's rows may be
+any old ones. The stream goes back to the snapshot phase, in two batches:
+
+1. A batch without rows, in which ``isProcessingBacklog`` becomes true. Its end offset names the tables to empty.
+2. The first batch of the new snapshot. It also has a row of type ``truncate`` for each of these tables, before all its
+   other rows. A sink empties the table and writes the first rows in one commit.
+
+Further batches are those of any snapshot. `Offset.shift` grows, so ``_commit_seq`` does too: the rows of the new
+snapshot come after everything that the stream had before.
+
+A batch that was planned before the log was lost can be read no more. It stays empty if the log after its end is gone
+too: then the next batch begins the snapshot, whoever plans it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ..binlog.records import TableEmptied
+from ..offsets import Offset
+from ..options import MySqlOptions
+from ..output.rows import ChangeRows, output_of
+from ..positions import sequence_at
+from ..schema.ddl.statements import TRUNCATE
+from ..schema.ddl.timeline import TableName
+from ..schema.declared import DeclaredTables
+from ..schema.table import SchemaChanged, TableSchema
+
+__all__ = ["EmptiedPartition", "begun_again", "check_same_keys", "emptied_partition", "emptied_rows", "row_sequence"]
+
+
+@dataclass
+class EmptiedPartition(InputPartition):
+    """Tables whose rows a target has to remove. Their rows have this ``_commit_seq`` and time."""
+
+    tables: tuple[TableSchema, ...]
+    sequence: int
+    at_ms: int
+
+
+def begun_again(start: Offset, server: str, tables: Sequence[TableSchema]) -> Offset:
+    """The offset from which the snapshot is read again.
+
+    Parameters
+    ----------
+    start : Offset
+        Where the stream was. It may be in a snapshot, too.
+    server : str
+        The server that the stream reads now.
+    tables : sequence of TableSchema
+        The definitions that the offset's tables have now.
+    """
+    names: list[TableName] = [*start.to_empty, *((t.database, t.table) for t in start.tables), *start.gone]
+    files = 0 if start.position is None else start.position.file_number + 1
+    return replace(
+        start,
+        server=server,
+        tables=tuple(tables),
+        forms=(),
+        ranges=(),
+        complete=False,
+        joining=(),
+        start="",
+        position=None,
+        gtid="",
+        gtid_until=None,
+        filter_until=None,
+        shift=start.shift + files + 1,
+        rows=0,
+        total=0,
+        is_backlog=start.is_processing_backlog,
+        is_lagging=False,
+        table_events=frozenset(),
+        requests=start.requests.without_reads(),
+        to_empty=tuple(dict.fromkeys(names)),
+        committed_ms=None,
+    )
+
+
+def check_same_keys(start: Offset, tables: DeclaredTables) -> None:
+    """Refuse to read tables again that have got another primary key: a target has the old one.
+
+    Raises
+    ------
+    SchemaChanged
+        Names the table and both keys.
+    """
+    for known in start.tables:
+        now = tables.of(known)
+        if now.key != known.key:
+            raise SchemaChanged(
+                f"The binary log that the query needs is gone, and meanwhile the primary key of {now.name} was changed "
+                f"from ({', '.join(known.key)}) to ({', '.join(now.key)}).",
+                "Start the query with a new checkpoint and a new target.",
+            )
+
+
+def row_sequence(first: Offset, last: Offset) -> int:
+    """``_commit_seq`` of the snapshot rows of a batch.
+
+    0 in the first snapshot; greater than all before in one that is read again. Rows of a table that joins the stream
+    later have the place where the log was read up to: before their own changes, and after those of another table that
+    had the name.
+    """
+    if first.position is not None:
+        at = sequence_at(first.position.file_number, first.position.pos)
+        return sequence_at(first.shift, 0) + first.excess + at
+    return _base(last) + 1 if _base(last) else 0
+
+
+def _base(offset: Offset) -> int:
+    """Greater than each ``_commit_seq`` before the snapshot, and smaller than those of the log after it."""
+    return sequence_at(offset.shift, 0) + offset.excess if offset.shift else 0
+
+
+def emptied_partition(first: Offset, last: Offset, tables: DeclaredTables) -> EmptiedPartition:
+    """The tables to empty, in the batch from ``first`` to ``last``."""
+    there = {(t.database, t.table): tables.of(t) for t in last.tables}
+    form = tables.every()[0]  # that of all tables with format=row; no envelope has columns of such a row
+    found = [there.get(name) or TableSchema(*name, form.columns, form.key) for name in first.to_empty]
+    added = last.added_since(first)
+    return EmptiedPartition(tuple(found), _base(last), added[0].at_ms if added else 0)
+
+
+def emptied_rows(options: MySqlOptions, of: EmptiedPartition) -> Iterator[pa.RecordBatch]:
+    """One row of type ``truncate`` for each table."""
+    output = output_of(options.format, options.metadata, options.columns.salt)
+    for schema in of.tables:
+        why = TableEmptied(schema, TRUNCATE, "", of.sequence, "", 0, of.at_ms // 1000)
+        row: list[object] = [None] * len(schema.columns)
+        yield from output.changes(schema, ChangeRows([row], [TRUNCATE], [of.sequence], [0], [why], [None]))
