@@ -42,8 +42,8 @@ PLAIN = {
         scanNewlyAddedTables format schemaChange tableEvents zeroDate chunkSize chunkKeyColumn distributionFactorLower
         distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
         backlogLagThreshold pollWait
-        useProcessingTimeDuringBinlog availableNowTarget startup.mode startup.timestampMillis startup.file
-        startup.position startup.gtidSet
+        useProcessingTimeDuringBinlog availableNowTarget startup.mode snapshot.mode startup.timestampMillis
+        startup.file startup.position startup.gtidSet
     """,
     "hybrid": """
         phases schema metadataColumns maxRowsPerBatch maxOffsetsPerTrigger metadataLocation interval

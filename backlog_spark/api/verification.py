@@ -12,7 +12,7 @@ __all__ = ["Difference", "TargetDiffers", "Verification"]
 
 
 class TargetDiffers(BacklogError):
-    """A target does not have its source's rows. It names no key and no value, so it may be logged."""
+    """A target does not have its source's rows. The error contains no key and no value, so it may be logged."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Difference:
     Parameters
     ----------
     kind : str
-        ``"missing"``: the target lacks the row. ``"extra"``: the source has no such row. ``"different"``: both have it,
+        ``"missing"``: only the source has the key. ``"extra"``: only the target has it. ``"different"``: both have it,
         with other values. ``"doubled"``: the target has it more than once.
     key : mapping of str to value
         The key columns.
     columns : tuple of str
-        Of ``different``: the columns whose values differ.
+        For ``different``: the columns whose values differ.
     source, target : mapping of str to value, or None
-        With ``values=True``: the row's other columns on either side; None where there is no row, or more than one.
+        With ``values=True``: the other columns of the row on each side. None if there is no row, or more than one.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """How a target compares with its source, at one place of the source's log.
+    """The comparison of a target with its source, at one position of the source's log.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class Verification:
         The version of the target that was compared.
     batch_id : int
         The query's newest batch in it.
-    place : str
-        The place of the source's log where that batch ends. Both sides are compared as of there.
+    position : str
+        The position in the source's log where that batch ends. Both sides are compared as of this position.
     source_rows, target_rows : int
-        Rows of either side.
+        Rows on each side.
     missing, extra, different, doubled : int
-        How many keys differ, by `Difference.kind`.
+        Numbers of differing keys, by `Difference.kind`.
     differences : tuple of Difference
         The first of them, in the order of their keys.
     columns : tuple of str
@@ -70,9 +70,9 @@ class Verification:
     left_out : tuple of str
         Columns that only one side has.
     chunks, differing_chunks : int
-        Parts that the source was read in, and how many of them have missing, different or doubled rows.
+        Number of parts in which the source was read, and how many have missing, different or doubled keys.
     repaired : int
-        Keys that ``repair=True`` has brought to the source's rows.
+        Number of keys that ``repair=True`` has repaired.
     seconds : float
     """
 
@@ -80,7 +80,7 @@ class Verification:
     target: str
     version: int
     batch_id: int
-    place: str
+    position: str
     source_rows: int
     target_rows: int
     missing: int = 0
@@ -97,7 +97,7 @@ class Verification:
 
     @property
     def count(self) -> int:
-        """How many keys differ."""
+        """Number of differing keys."""
         return self.missing + self.extra + self.different + self.doubled
 
     @property
@@ -108,7 +108,7 @@ class Verification:
     @property
     def summary(self) -> str:
         """One line without any key or value."""
-        at = f"version {self.version} (batch {self.batch_id}, {self.place})"
+        at = f"version {self.version} (batch {self.batch_id}, {self.position})"
         if self.is_equal:
             return f"equal: {', '.join(self.tables)} and {self.target} at {at}, {self.source_rows:,} rows"
         kinds = {"missing": self.missing, "extra": self.extra, "different": self.different, "doubled": self.doubled}
@@ -117,12 +117,12 @@ class Verification:
         return f"{counts}: {', '.join(self.tables)} and {self.target} at {at}, {rows}"
 
     def raise_for_differences(self) -> Verification:
-        """Raise an error if a key differs and was not repaired; else return this object.
+        """Raise an error if a key differs and was not repaired. Otherwise return this object.
 
         Raises
         ------
         TargetDiffers
-            With the counts, and no key or value.
+            It has the counts, but no key and no value.
         """
         if self.count == self.repaired:
             return self

@@ -1,15 +1,15 @@
-"""``bs.verify``: whether a Delta table has exactly its source's rows, while the query and the writers go on.
+"""``bs.verify``: compares a Delta table with its source, exactly, while the query runs and writers write.
 
-1. The table's newest version is fixed. The transaction id in it names the query's batch, and Spark's offset log the
-   place of the source's log where that batch ends.
-2. The connector gives its tables' rows as of exactly that place, however late it reads them; see
+1. The table's newest version is fixed. The transaction id in it names the query's batch. Spark's offset log has the
+   position in the source's log where that batch ends.
+2. The connector gives its tables' rows as of exactly that position, however late it reads them; see
    `backlog_spark.spi.tables_at`.
 3. Spark compares 128-bit digests of both sides' rows by key, in one shuffle. The source's rows go through the same
-   conversion as in the query, and both sides through the same hash function.
-4. Of the first keys that differ the rows are read again, for the names of the columns.
+   conversion as in the query, and both sides go through the same hash function.
+4. The rows of the first differing keys are read again, for the names of the columns.
 
-Nothing is locked and nothing waits. Digests are not made by the server: no server-side aggregate can be taken back to a
-place of the log.
+Nothing is locked, and the query does not wait. The server cannot make the digests: it only aggregates its present rows,
+not those at an earlier position of its log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.api.verification import Difference, Verification
 from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
-from backlog_spark.api.verify_repair import Place, Repair
+from backlog_spark.api.verify_repair import BothSides, Repair
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 _IDENTITY: Final = "identity"
 _SMALLEST_CHUNK: Final = 2_000
-# What Spark and Delta say when files of a version are gone.
+# Errors of Spark and Delta if files of a version are gone.
 _GONE: Final = (
     "FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "DELTA_VERSION_NOT_FOUND",
     "DELTA_LOG_FILE_NOT_FOUND", "VersionNotFoundException", "DELTA_TRUNCATED_TRANSACTION_LOG",
@@ -78,33 +78,34 @@ def verify(
     repair: bool = False,
     spark: SparkSession | None = None,
 ) -> Verification:
-    """Compare a Delta table with the source that a query copies into it, exactly, while both go on.
+    """Compare a Delta table with the source that a query copies into it, exactly, while the query runs.
 
-    Both sides are compared as of one place of the source's log: where the newest batch in the table ends. A target that
-    is behind the source does not differ. Nothing is locked, and the query need not stop. See docs/verify.md.
+    Both sides are compared as of one position of the source's log: where the newest batch in the table ends. So a
+    target that lags behind the source does not differ. Nothing is locked, and the query need not stop. See
+    docs/verify.md.
 
     Parameters
     ----------
     of : BacklogQuery or BacklogStream
-        The query, running or stopped, or the source that it was started from, as ``bs.source`` made it. Between source
-        and sink there must be no step.
+        The query, running or stopped, or its source, as ``bs.source`` returned it. There must be no step between source
+        and sink.
     sink : DeltaUpsert or DeltaAppend, optional
-        Where the query writes. Default: the query's sink. With `DeltaAppend` the newest row of each key is compared.
+        Default: the query's sink. With `DeltaAppend` the newest row of each key is compared.
     checkpoint : str, optional
         The query's ``checkpointLocation``. Required with a source.
     table : str, optional
         One of several tables, ``"database.table"``. Default: all.
     max_differences : int, default 20
-        How many keys `Verification.differences` has. All are counted.
+        Most keys in `Verification.differences`. All differing keys are counted.
     values : bool, default False
-        Whether the differences have the rows' values. Without it the result has keys and names of columns only.
+        Whether the differences contain the rows' values. By default they contain keys and names of columns only.
     max_rows_per_second : int, optional
-        Most rows a second to read from the source, on average and over all tasks. Default: no limit.
+        Most rows per second to read from the source, on average, by all tasks together. Default: no limit.
     repair : bool, default False
-        Give the keys that differ the source's rows, in one commit of a `DeltaUpsert`. Only chunks of the source with
-        such keys are read again. Given the running query, its batches wait for that commit, and keys that the query has
-        written since keep these newer rows. A stopped query goes on from its checkpoint afterwards. Refused if anybody
-        else has written to the table since it was compared.
+        Write the source's rows of the differing keys into the table, in one commit. Needs a `DeltaUpsert`. Only chunks
+        of the source with such keys are read again. The batches of a running query wait for the commit, and keys that
+        the query has written since the comparison keep these newer rows. A stopped query continues from its checkpoint
+        afterwards. Refused if anybody else has written to the table since the comparison.
     spark : SparkSession, optional
         Default: the active session.
 
@@ -117,8 +118,8 @@ def verify(
     SettingError
         For arguments that cannot work.
     BacklogError
-        The snapshot is not complete; the source's log since that place or files of the table's version are gone; a
-        column has another type in the table; or the table and the checkpoint do not belong together.
+        The snapshot is not complete; the source's log since that position or files of the table's version are gone; a
+        column has another type in the table; or table and checkpoint belong to different queries.
 
     Examples
     --------
@@ -130,10 +131,10 @@ def verify(
     rate = max_rows_per_second
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
         raise SettingError("max_rows_per_second", rate, "must be a whole number, 1 or more.", "None: no limit.")
-    found = place(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
+    found = both_sides(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
     if repair and not isinstance(found.sink, DeltaUpsert):
         raise SettingError(
-            "repair", repair, "a table of DeltaAppend keeps all changes and is not repaired.", "Leave repair out."
+            "repair", repair, "a table of DeltaAppend keeps all changes, so it cannot be repaired.", "Leave repair out."
         )
     running = of if isinstance(of, BacklogQuery) and of.isActive else None
     return compare(
@@ -142,7 +143,7 @@ def verify(
     )  # fmt: skip
 
 
-def place(
+def both_sides(
     of: BacklogQuery | BacklogStream,
     sink: DeltaSink | None = None,
     *,
@@ -150,8 +151,8 @@ def place(
     table: str = "",
     max_rows_per_second: int | None = None,
     spark: SparkSession | None = None,
-) -> Place:
-    """Fix the version of the target and the place of the source's log that belongs to it. As `verify`."""
+) -> BothSides:
+    """Fix the target's version and the position in the source's log that belongs to it. Parameters as in `verify`."""
     from pyspark.sql import SparkSession
 
     if isinstance(of, BacklogQuery):
@@ -168,7 +169,7 @@ def place(
     check_session(session)
     spec = _source_of(node)
     if not isinstance(sink, DeltaSink):
-        raise SettingError("sink", described(sink), "is no table to compare.", "Give a DeltaUpsert or a DeltaAppend.")
+        raise SettingError("sink", described(sink), "is not a Delta sink.", "Give a DeltaUpsert or a DeltaAppend.")
     if not checkpoint:
         raise SettingError("checkpoint", checkpoint, "is needed with a source.", "Give the query's checkpointLocation.")
     register(session)
@@ -176,7 +177,7 @@ def place(
     files = Checkpoint(own, checkpoint)
     identity = files.read_metadata(_IDENTITY)
     if identity is None:
-        raise SettingError("checkpoint", checkpoint, "holds no query of backlog_spark.", "Check the path.")
+        raise SettingError("checkpoint", checkpoint, "has no query of backlog_spark.", "Check the path.")
     written_to = sink
 
     def newest() -> tuple[TargetVersion, Mapping[str, Any]]:
@@ -185,7 +186,7 @@ def place(
         if len(offsets) != 1:
             raise BacklogError(
                 f"The offset log of {checkpoint} has no batch {target.batch}, the newest one in {target.path}.",
-                "The checkpoint was changed or is another one. Verify again when the query has written its next batch.",
+                "The checkpoint was changed, or belongs to another query. Verify again after the query's next batch.",
             )
         return target, offsets[0]
 
@@ -196,22 +197,22 @@ def place(
     if sink.keys and {key.lower() for key in sink.keys} != keys:
         raise SettingError(
             "keys", list(sink.keys), f"are not the source's key ({', '.join(tables.key)}).",
-            "Rows of such a target are no copy of the source's.",
+            "Such a target is not a copy of the source.",
         )  # fmt: skip
-    return Place(own, sink, target, tables, offset, newest)
+    return BothSides(own, sink, target, tables, offset, newest)
 
 
 def _source_of(node: Node) -> SourceSpec:
     if not isinstance(node, SourceNode):
         raise BacklogError(
-            "Between source and sink there are steps, so the target is no copy of the source.",
-            "verify compares queries that write a source's rows as they are.",
+            "There are steps between source and sink, so the target is not a copy of the source.",
+            "verify compares targets of queries that only copy a source.",
         )
     return node.spec
 
 
 def compare(
-    at: Place,
+    at: BothSides,
     *,
     table: str = "",
     max_differences: int = 20,
@@ -220,10 +221,10 @@ def compare(
     repair: bool = False,
     running: BacklogQuery | None = None,
 ) -> Verification:
-    """Compare both sides. As `verify`. ``running``: the query, if it writes meanwhile."""
+    """Compare both sides. Parameters as in `verify`. ``running``: the query, if it runs."""
     began = time.monotonic()
     _log.info(
-        "verify: %s at version %d, batch %d, %s", at.target.path, at.target.version, at.target.batch, at.tables.place
+        "verify: %s at version %d, batch %d, %s", at.target.path, at.target.version, at.target.batch, at.tables.position
     )
     try:
         result = _Comparison(at, table, max_rows_per_second).result(
@@ -238,9 +239,9 @@ def compare(
 
 
 class _Comparison:
-    """The frames of both sides, and what differs."""
+    """The data frames of both sides, and their comparison."""
 
-    def __init__(self, at: Place, table: str, rate: int | None) -> None:
+    def __init__(self, at: BothSides, table: str, rate: int | None) -> None:
         spark, tables = at.spark, at.tables
         self._at = at
         context = spark.sparkContext
@@ -256,7 +257,7 @@ class _Comparison:
         _check_types(at, target.schema, [*self._keys, *self._values])
         names = [f.name for f in (*self._keys, *self._values)]
         known = {name.lower() for name in names}
-        # What the source adds to a row to say where it comes from is not a column of its table.
+        # Metadata columns of the source are not columns of its table.
         others = [n for n in target.columns if n.lower() not in known and n not in tables.added]
         self._left_out = (*(n for n in tables.columns.names if n.lower() not in known), *others)
         target = target.select(*(F.col(quoted(name)).alias(name) for name in names))
@@ -267,7 +268,7 @@ class _Comparison:
         self._target = target
 
     def _source(self, chunks: Sequence[int] | None = None) -> DataFrame:
-        """Rows of some chunks, by default all, with `PART`."""
+        """The rows of some chunks, by default all, with the column `PART`."""
         spark, tables = self._at.spark, self._at.tables
         schema = StructType([*tables.columns, StructField(PART, IntegerType())])
         count = tables.chunks if chunks is None else len(chunks)
@@ -310,7 +311,7 @@ class _Comparison:
             target=at.target.path,
             version=at.target.version,
             batch_id=at.target.batch,
-            place=at.tables.place,
+            position=at.tables.position,
             source_rows=sum(int(row["source"]) for row in counts),
             target_rows=sum(int(row["target"]) for row in counts),
             missing=kinds.get(MISSING, 0),
@@ -327,7 +328,7 @@ class _Comparison:
         )
 
     def _first(self, found: DataFrame, most: int, *, values: bool) -> tuple[Difference, ...]:
-        """The first keys that differ. Their rows are read again if columns or values are requested."""
+        """The first differing keys. Their rows are read again if names of columns or values are needed."""
         keys = [f.name for f in self._keys]
         first = found.where(F.col("kind") != SAME).orderBy("key").limit(most).select("kind", "key", "part")
         wanted = first.where(F.col("kind") == DIFFERENT)
@@ -366,7 +367,7 @@ class _Comparison:
         )
 
 
-def _check_types(at: Place, target: StructType, fields: Sequence[StructField]) -> None:
+def _check_types(at: BothSides, target: StructType, fields: Sequence[StructField]) -> None:
     """Refuse a target without a key column, or with a column of another type than the source's."""
     types = {field.name.lower(): field.dataType.simpleString() for field in target.fields}
     for field in fields:
@@ -375,7 +376,7 @@ def _check_types(at: Place, target: StructType, fields: Sequence[StructField]) -
             raise BacklogError(
                 f"The column {field.name!r} is {wanted} in the source, and {there or 'missing'} in the Delta table at "
                 f"{at.target.path}.",
-                "If the source was altered, verify again when the query has read the statement and goes on.",
+                "If the source was altered, verify again after the query has read the statement.",
             )
 
 
@@ -383,14 +384,14 @@ def _values_of(row: Any, names: Sequence[str]) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in names}
 
 
-def _explained(error: Exception, at: Place) -> BacklogError:
-    """A failure of Spark's as one line, with the next step where the cause is known."""
+def _explained(error: Exception, at: BothSides) -> BacklogError:
+    """A failure of Spark as one line, with the next step if the cause is known."""
     text = f"{type(error).__name__}: {error}"
     if _any_in(_GONE, text):
         return BacklogError(
             f"Files of version {at.target.version} of the Delta table at {at.target.path} are gone.",
-            "VACUUM has removed them. Verify again: it takes the newest version. Let "
-            "delta.deletedFileRetentionDuration be longer than a verification takes.",
+            "VACUUM has removed them. Verify again: verify then uses the newest version. Set "
+            "delta.deletedFileRetentionDuration to more than the time of a verification.",
         )
     line = first_line(error)
     for name in ("BacklogError: ", "SettingError: ", "SchemaChanged: ", "StartAgain: "):

@@ -1,4 +1,4 @@
-"""Reads the source's side of ``bs.verify`` on the executors, at a bounded rate, and shows how far that is."""
+"""Reads the source for ``bs.verify`` on the executors, at a limited rate, and shows the progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDTH = 24
 
 
 def pause(rows: int, seconds: float, rate: float | None) -> float:
-    """Seconds to wait after so many rows in so many seconds, so that there are at most ``rate`` rows in a second.
+    """Seconds to wait after reading ``rows`` in ``seconds``, to read at most ``rate`` rows per second.
 
     Examples
     --------
@@ -38,15 +38,15 @@ def pause(rows: int, seconds: float, rate: float | None) -> float:
 
 @dataclass
 class ChunkReader:
-    """Step of ``mapInArrow`` from numbers of chunks to their rows, each with its chunk in the column `PART`.
+    """Function for ``mapInArrow``: reads the rows of chunks, given their numbers, and adds the number as `PART`.
 
     Parameters
     ----------
     tables : TablesAt
     rate : float or None
-        Most rows a second of one task.
+        Most rows per second of one task.
     rows, chunks : Accumulator
-        For display: what finished tasks have read.
+        What finished tasks have read, for display.
     """
 
     tables: TablesAt
@@ -96,7 +96,7 @@ def render(chunks: int, total: int, rows: int, seconds: float) -> str:
 
 
 class ReadingLine:
-    """Shows a `ChunkReader`'s progress on a terminal; writes nothing elsewhere.
+    """Shows the progress of a `ChunkReader` if the output is a terminal.
 
     Parameters
     ----------

@@ -1,12 +1,14 @@
-"""How ``bs.verify`` mends the keys that differ, in one commit.
+"""Repairs the keys that differ, in one commit, for ``bs.verify``.
 
-The rows are those of the compared place. A stopped query goes on from there. A running one has written more since then:
+The keys get their rows at the compared position. A stopped query continues from there. A running query has written more
+rows since then:
 
-1. The rows of the compared place are read, from the chunks that have wrong keys, while the query goes on.
-2. The query's batches wait. The target is now at a later place. The source's log tells which of the wrong keys were
-   changed between the two places: a change gives a key its whole row or removes it, so the query has mended these. All
-   others still have their rows of the compared place in the source. They get them in the target, and rows too many go.
-3. The query goes on. If the driver dies, the commit is there or not: both are places to go on from.
+1. While the query runs, the rows at the compared position are read, from the chunks with wrong keys.
+2. The query's batches wait. The target is now at a later position. The source's log shows which wrong keys were changed
+   between the two positions. A change gives a key its whole row or removes it, so these keys are already correct. The
+   source still has the other keys' rows of the compared position. The target gets these rows, and extra rows are
+   deleted.
+3. The query continues. If the driver dies, the commit exists or not, and the query can continue in both cases.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
 
     from backlog_spark.runner.query import BacklogQuery
 
-__all__ = ["Place", "Repair"]
+__all__ = ["BothSides", "Repair"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Both sides at one place of the source's log.
+class BothSides:
+    """Both sides at one position of the source's log.
 
     Parameters
     ----------
@@ -48,9 +50,9 @@ class Place:
     target : TargetVersion
     tables : TablesAt
     offset : mapping
-        The place, from Spark's log.
+        The position: the source's offset in Spark's log.
     newest : callable
-        Gives the target's newest version now, and its offset.
+        Returns the target's newest version now, and its offset.
     """
 
     spark: SparkSession
@@ -62,21 +64,21 @@ class Place:
 
 
 class Repair:
-    """Brings keys of a target to the source's rows.
+    """Writes the source's rows of some keys into the target.
 
     Parameters
     ----------
-    at : Place
-        What was compared.
+    at : BothSides
+        The compared sides.
     keys, values : sequence of StructField
-        The columns that were compared.
+        The compared columns.
     source : callable
-        Gives the source's rows of some chunks, as of the place.
+        Returns the source's rows of some chunks, at the position.
     """
 
     def __init__(
         self,
-        at: Place,
+        at: BothSides,
         keys: Sequence[StructField],
         values: Sequence[StructField],
         source: Callable[[Sequence[int]], DataFrame],
@@ -87,15 +89,15 @@ class Repair:
         self._names = [field.name for field in (*keys, *values)]
 
     def stopped(self, wrong: DataFrame) -> None:
-        """Mend the keys of `compared`'s rows ``wrong``. Nobody writes to the target meanwhile."""
+        """Repair the keys in ``wrong``, which are rows of `compared`, while nobody writes to the target."""
         steps.repair(self._at.target, self._steps(wrong), self._keys)
 
     def between_batches(self, wrong: DataFrame, query: BacklogQuery, *, doubles: bool) -> None:
-        """Mend them while the query runs. ``doubles``: keys are among them that the target has more than once."""
+        """Repair them while the query runs. ``doubles``: the target has some of them more than once."""
         made = self._steps(wrong)
         with persisted(made):
             made.count()
-            # The log since the compared place is read here, so that the query waits for its last part only.
+            # The log since the compared position is read here. So the query only waits for the rest of it.
             _, reached = self._at.newest()
             before = self._changed(wrong, self._at.offset, reached)
             with persisted(before):
@@ -110,7 +112,7 @@ class Repair:
                         steps.repair(target, left, self._keys)
 
     def _steps(self, wrong: DataFrame) -> DataFrame:
-        """The steps that give the keys their rows of the compared place."""
+        """The steps that give the keys their rows at the compared position."""
         there = F.broadcast(wrong.where(F.col("source") > 0))
         parts = sorted(row["part"] for row in there.select("part").distinct().collect())
         source = self._source(parts)
@@ -126,13 +128,13 @@ class Repair:
         return keys.select("*", *empty, F.lit(steps.DELETE).alias(steps.STEP))
 
     def _changed(self, wrong: DataFrame, since: Mapping[str, Any], until: Mapping[str, Any]) -> DataFrame:
-        """The wrong keys that the stream has rows of between two offsets."""
+        """The wrong keys with rows of the stream between two offsets."""
         step = ChangedKeys(self._at.tables, since, until)
         rows = self._at.spark.range(0, 1, 1, 1).mapInArrow(step, StructType(list(self._fields)))
         return rows.join(F.broadcast(wrong), is_same(wrong, rows, self._keys), "left_semi").distinct()
 
     def _single(self, wrong: DataFrame, changed: DataFrame, target: TargetVersion) -> DataFrame:
-        """Steps for doubled keys that were changed: the change gave all their rows the same values, and one stays."""
+        """Steps for doubled keys that were changed. The change gave all their rows the same values. One row stays."""
         doubled = wrong.where(F.col("kind") == DOUBLED)
         again = changed.join(F.broadcast(doubled), is_same(doubled, changed, self._keys), "left_semi")
         rows = rows_at(self._at.spark, self._at.sink, target, self._at.tables.key)

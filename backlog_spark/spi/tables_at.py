@@ -23,8 +23,8 @@ class TablesAt(ABC):
 
     Attributes
     ----------
-    place : str
-        The offset's place in the source's log, for people to read.
+    position : str
+        The offset's position in the source's log, for people to read.
     tables : tuple of str
         Names of the tables.
     key : tuple of str
@@ -37,7 +37,7 @@ class TablesAt(ABC):
         How many parts there are to read. Together they have each row once.
     """
 
-    place: str
+    position: str
     tables: tuple[str, ...]
     key: tuple[str, ...]
     columns: StructType

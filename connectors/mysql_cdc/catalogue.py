@@ -431,9 +431,9 @@ OPTIONS = (
         "snapshot.mode",
         "string",
         "initial",
-        "What happens when the binary log after the checkpoint's place is gone. initial: the query stops. when_needed: "
-        "it reads the tables again on the same checkpoint, and the target is emptied first ([Purged "
-        "logs](mysql_cdc_server.md#purged-logs)).",
+        "What happens if the server no longer has the binary log after the checkpoint's position. initial: the query "
+        "stops. when_needed: it reads the tables again on the same checkpoint, and the target is emptied first "
+        "([Purged logs](mysql_cdc_server.md#purged-logs)).",
         "initial, when_needed",
     ),
     Option(

@@ -112,7 +112,7 @@ class MySqlOptions:
     most_inflated : int
         Most bytes that a compressed transaction or event may inflate to.
     renews : bool
-        Whether the tables are read again when the log after the stream's place is gone.
+        Whether the tables are read again if the log after the stream's position no longer exists.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str

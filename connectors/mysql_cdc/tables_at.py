@@ -1,8 +1,8 @@
-"""The tables as they were at an offset of the stream, for ``bs.verify``.
+"""Reads the tables as they were at an offset of the stream, for ``bs.verify``.
 
-The rows are read now and taken back to the offset with the before-images that the binary log has since then
-(`snapshot.rewind`). A SELECT sees a transaction later than the log has it. So nothing is read before the server shows
-every transaction of the offset.
+The rows are read now. Then later changes are undone with their before-images from the binary log (`snapshot.rewind`). A
+transaction is in the log before a SELECT sees it. So no row is read before a SELECT sees all transactions up to the
+offset.
 """
 
 from __future__ import annotations
@@ -49,9 +49,16 @@ _VISIBLE_S, _LOOK_S = 60.0, 0.05
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Keys of a table after ``first`` up to ``last``, its definition at the offset, and the names of its columns then.
+    """The keys of a table after ``first`` up to ``last``.
 
-    ``names``: by the name today; without columns that were added since.
+    Parameters
+    ----------
+    schema, known : TableSchema
+        The table's declared definition, and that at the offset.
+    names : mapping of str to str
+        The columns' present names and their names at the offset. Columns that were added later are left out.
+    of : SnapshotRange
+        The range of keys, with the transactions that its rows contain as the low watermark.
     """
 
     schema: TableSchema
@@ -68,14 +75,14 @@ class MySqlTablesAt(TablesAt):
     def __init__(
         self,
         options: MySqlOptions,
-        place: str,
+        position: str,
         key: tuple[str, ...],
         parts: Sequence[_Chunk],
         columns: StructType,
         tables: Sequence[TableSchema],
         offset: Offset,
     ) -> None:
-        self.place = place
+        self.position = position
         self.tables = tuple(t.name for t in tables)
         self.key = key
         self.columns = columns
@@ -88,12 +95,12 @@ class MySqlTablesAt(TablesAt):
 
     def read(self, chunk: int) -> Iterator[pa.RecordBatch]:
         part = self._parts[chunk]
-        # A range of all keys, so that a worker's chunks share one log of changes.
+        # The range covers all keys, so that all chunks of a worker share one log of changes.
         whole = replace(part.of, end=None)
         for batch in _without_removals(
             read_chunk(self._options, part.schema, part.known, whole, None, part.first, part.last)
         ):
-            # A column that was added since may have the name that another one had then.
+            # A column that was added later may have the former name of another one.
             kept = [name for name in batch.schema.names if name in part.names or name in _NAMES]
             then = batch.select(kept).rename_columns([part.names.get(name, name) for name in kept])
             yield then.select(self.columns.names)
@@ -107,7 +114,7 @@ class MySqlTablesAt(TablesAt):
         if begin.position == end.position:
             return
         options = replace(self._options, table_events="emit", metadata=("_change_type", *self._options.metadata))
-        # A row tells of each statement that emptied a table.
+        # There is a row for each statement that emptied a table.
         begin = replace(begin, table_events=frozenset({TRUNCATE, DROP}))
         for batch in read_batch(options, self._schemas, begin, end.position):
             if not {TRUNCATE, DROP}.isdisjoint(batch.column("_change_type").unique().to_pylist()):
@@ -125,8 +132,8 @@ class MySqlTablesAt(TablesAt):
 
 def _changed_meanwhile(tables: Sequence[str]) -> BacklogError:
     return BacklogError(
-        f"Since the place that was compared, {', '.join(tables)} were altered or emptied, or the query has moved to "
-        "another server.",
+        f"Since the compared position, {', '.join(tables)} were altered or emptied, or the query has moved to another "
+        "server.",
         "Nothing was repaired. Verify again.",
     )
 
@@ -139,26 +146,26 @@ def tables_at(
     Raises
     ------
     BacklogError
-        The snapshot is not complete; a table has no primary key; the binary log since the offset is gone; the server
-        is another one.
+        The snapshot is not complete; a table has no primary key; the server no longer has the binary log since the
+        offset; or it is another server.
     """
     parsed = MySqlOptions.parse(options)
     if parsed.format != "row":
         raise SettingError(
-            "format", parsed.format, "has no columns that can be compared.", "verify compares streams of format=row."
+            "format", parsed.format, "has no columns to compare.", "verify compares streams with format=row."
         )
     declared = DeclaredTables(parsed, check(options))
     at = Offset.from_json(dict(offset))
     if not at.complete or at.is_undecided:
         raise BacklogError(
-            "The target does not have the whole snapshot yet.", "Verify again when the query has left the snapshot."
+            "The target does not have the whole snapshot yet.", "Verify again when the snapshot is complete."
         )
     chosen = _chosen(at, table)
     key = inspect(options).key
     if not key:
         raise BacklogError(
-            f"Rows of {', '.join(at.tables[i].name for i in chosen)} have no key by which they could be compared.",
-            "verify needs a primary key; with several tables also the columns _database and _table.",
+            f"{', '.join(at.tables[i].name for i in chosen)} cannot be compared without a key.",
+            "verify needs a primary key, and with several tables also the columns _database and _table.",
         )
     with connect(parsed) as connection:
         server = server_identity(connection)
@@ -167,7 +174,7 @@ def tables_at(
         checked = replace(
             parsed,
             server=server,
-            # Nobody has the rows that a TRUNCATE since the offset removed.
+            # The log does not have the rows that a TRUNCATE after the offset removed.
             table_events="fail",
             skipped=parsed.skipped - {TRUNCATE, DROP},
             metadata=_NAMES if parsed.several else (),
@@ -181,7 +188,7 @@ def tables_at(
         names: dict[tuple[int, str], Mapping[str, str]] = {}
         for i, after, r in ranges:
             schema = declared.of(at.tables[i])
-            # A range whose snapshot is newer than what was read of the log has the columns of its snapshot.
+            # If the range's low watermark is after the log position, the rows have the columns of the low watermark.
             known = at.tables[i] if r.low == as_of(at) else at.form_of(r)
             if (i, r.low) not in names:
                 names[i, r.low] = _names(checked, schema, known, r.low, end)
@@ -192,19 +199,19 @@ def tables_at(
     tables = [declared.of(at.tables[i]) for i in chosen]
     columns = _columns(output_of(checked.format, checked.metadata).spark_schema(tables), parts, checked.metadata)
     key = tuple(parts[0].names.get(name, name) for name in key)
-    place = str(at.position or at.start)
-    return MySqlTablesAt(checked, place, key, parts, columns, tables, Offset.from_json(dict(offset)))
+    position = str(at.position or at.start)
+    return MySqlTablesAt(checked, position, key, parts, columns, tables, Offset.from_json(dict(offset)))
 
 
 def _names(
     options: MySqlOptions, schema: TableSchema, known: TableSchema, low: str, end: BinlogPosition
 ) -> Mapping[str, str]:
-    """The columns that a table has and had at a low watermark: their names then, by those of today.
+    """The present names of a table's columns, each with its name at a low watermark.
 
     Raises
     ------
     BacklogError
-        The statements since then do not tell.
+        The names do not follow from the statements since then.
     """
     later = Statements()
     for _ in _without_removals(read_changes(options, (schema,), resume_after(low), end, timeline=later)):
@@ -216,24 +223,24 @@ def _names(
     except SchemaChanged as error:
         raise BacklogError(
             f"The table {schema.name} was altered: {error.problem}",
-            "Verify again when the query has read the statement and goes on.",
+            "Verify again after the query has read the statement.",
         ) from None
     return {today: column.name for column, today in zip(then.columns, then.now, strict=True) if today is not None}
 
 
 def _without_removals(found: Iterator[_T]) -> Iterator[_T]:
-    """The same, with an error for `verify` where nobody has the rows of the compared place any more."""
+    """The same, with an error for `verify` if the rows of the compared position no longer exist."""
     try:
         yield from found
     except RowsRemoved as error:
         raise BacklogError(
-            f"{error.problem} That was after the place that is compared, and nobody has the rows of then.",
-            "Verify again when the query has read the statement and goes on.",
+            f"{error.problem} That was after the compared position, and its rows no longer exist.",
+            "Verify again after the query has read the statement.",
         ) from None
 
 
 def _columns(today: StructType, parts: Sequence[_Chunk], added: Collection[str]) -> StructType:
-    """The columns that the rows of all parts have, with their names at the offset and their types of today."""
+    """The columns that the rows of all parts have, with their names at the offset and their present types."""
     found = []
     for field in today:
         names = {field.name if field.name in added else part.names.get(field.name) for part in parts}
@@ -251,13 +258,13 @@ def _chosen(at: Offset, table: str) -> list[int]:
     if joining := [names[i] for i in found if i in at.joining]:
         raise BacklogError(
             f"The target does not have the whole snapshot of {', '.join(joining)} yet.",
-            "Verify again when the query has read it, or name another table.",
+            "Verify again when the query has read it, or verify another table.",
         )
     return found
 
 
 def _ranges(at: Offset, table: int) -> Iterator[tuple[Key | None, SnapshotRange]]:
-    """The ranges of a table's keys, each with the key before it and with the transactions that its rows hold."""
+    """The ranges of a table's keys, each with the key before it and the transactions that its rows contain."""
     found = at.ranges_of(table)
     if not found:
         yield None, SnapshotRange(None, as_of(at), 0, table)
@@ -282,7 +289,7 @@ def _await_visible(connection: Connection[Any], lows: set[str]) -> None:
             return
         if time.monotonic() > limit:
             raise BacklogError(
-                f"For {_VISIBLE_S:.0f} s the server has not shown transactions that the query has read from its log.",
-                "With semi-synchronous replication it may be waiting for a replica. Verify again later.",
+                f"The query has read transactions that a SELECT on the server did not see for {_VISIBLE_S:.0f} s.",
+                "With semi-synchronous replication the server may be waiting for a replica. Verify again later.",
             )
         time.sleep(_LOOK_S)

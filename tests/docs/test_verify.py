@@ -38,8 +38,8 @@ def test_the_examples_find_and_repair_a_difference(
     told = capsys.readouterr().out
     assert "Verification(1 missing, 1 different: verify.orders" in told
     assert told.splitlines()[1:] == ["  different id=3: v", "  missing id=17"]
-    place = ELSEWHERE.replace("/lake/_checkpoints/orders", f"{tmp_path}/checkpoint").replace("/lake", str(tmp_path))
-    exec(place, names)
+    elsewhere = ELSEWHERE.replace("/lake/_checkpoints/orders", f"{tmp_path}/checkpoint")
+    exec(elsewhere.replace("/lake", str(tmp_path)), names)
     assert names["result"].count == 2
     exec(REPAIR, names)
     assert names["result"].repaired == 2

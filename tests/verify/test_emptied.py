@@ -1,4 +1,4 @@
-"""``bs.verify`` around TRUNCATE and DROP: before the place that is compared, and after it."""
+"""``bs.verify`` around TRUNCATE and DROP: before and after the compared position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.api.verify import compare, place
+from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
 
 from .jobs import create, run_to_the_end, source
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 
-def test_a_truncate_after_the_compared_place_is_refused_until_the_query_has_read_it(
+def test_a_truncate_after_the_compared_position_is_refused_until_the_query_has_read_it(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:
     create(server, "cut", 100)
     cut, sink = source(server, "verify.cut", chunkSize=30), bs.DeltaUpsert(str(tmp_path / "t"), keys=["id"])
     query = run_to_the_end(cut, tmp_path, sink, spark)
-    at = place(query)
+    at = both_sides(query)
     server.execute("DELETE FROM verify.cut WHERE id < 10")
     server.execute("TRUNCATE verify.cut")
     server.execute("INSERT INTO verify.cut VALUES (5, 5, 'new')")
     # Truncated after the verification was planned, and before.
-    refused = r"verify\.cut was changed by .TRUNCATE verify\.cut.*Verify again when"
+    refused = r"verify\.cut was changed by .TRUNCATE verify\.cut.*Verify again after"
     with pytest.raises(BacklogError, match=refused) as told:
         compare(at)
     assert "tableEvents" not in str(told.value)

@@ -1,4 +1,4 @@
-"""Tables that were altered since the place that is compared."""
+"""Tables that were altered since the compared position."""
 
 from __future__ import annotations
 

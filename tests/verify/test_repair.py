@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import backlog_spark as bs
-from backlog_spark.api.verify import compare, place
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
 from tests.connectors.mysql_cdc.replay import table_rows
 
@@ -26,11 +25,15 @@ if TYPE_CHECKING:
 ROWS = 600
 
 
+def has_committed(query: bs.BacklogQuery) -> bool:
+    return query.backlogProgress.commits_in_backlog + query.backlogProgress.commits_after > 0
+
+
 def started(of: Any, root: Path, spark: SparkSession) -> bs.BacklogQuery:
     made = of.write("t").trigger(processing_time="200 ms", interval_during_backlog="1 second")
     made = made.option("checkpointLocation", str(root / "checkpoint"))
     query: bs.BacklogQuery = made.to(bs.DeltaUpsert(str(root / "target"), keys=["id"])).start(spark)
-    wait(lambda: query.mode is Mode.STREAM and query.backlogProgress.commits_after > 0, query)
+    wait(lambda: not query.isProcessingBacklog and has_committed(query), query)
     return query
 
 
@@ -82,7 +85,7 @@ def test_keys_that_the_query_wrote_since_keep_their_newer_rows(
         extra = pa.table({"id": pa.array([201, 202, 203], pa.int32()), "n": [0.5] * 3, "v": ["x"] * 3})
         for rows in (twice, extra):
             commit(path, lambda t, r=rows: write_deltalake(t, r, mode="append"))  # type: ignore[misc]
-        at = place(query)
+        at = both_sides(query)
         mysql.execute("DELETE FROM verify.since WHERE id IN (2, 12, 22)")
         mysql.execute("UPDATE verify.since SET v = 'new' WHERE id IN (3, 23)")
         mysql.execute("UPDATE verify.since SET v = 'wrong' WHERE id = 13")  # as the target has it already
@@ -96,7 +99,7 @@ def test_keys_that_the_query_wrote_since_keep_their_newer_rows(
         assert rows == table_rows(mysql, "verify.since")
         # Nothing is repaired if the table was emptied since.
         commit(path, lambda t: t.delete("id = 4"))
-        at = place(query)
+        at = both_sides(query)
         mysql.execute("TRUNCATE verify.since")
         mysql.execute("INSERT INTO verify.since VALUES (4, 4, 'again')")
         query.processAllAvailable()

@@ -9,7 +9,13 @@ import pytest
 from backlog_spark.api.verification import Difference, TargetDiffers, Verification
 from backlog_spark.api.verify_reading import pause, render
 
-AT = {"tables": ("shop.orders",), "target": "file:/lake/orders", "version": 12, "batch_id": 9, "place": "binlog.7:99"}
+AT = {
+    "tables": ("shop.orders",),
+    "target": "file:/lake/orders",
+    "version": 12,
+    "batch_id": 9,
+    "position": "binlog.7:99",
+}
 
 
 def test_an_equal_target_raises_nothing() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.api.verify import compare, place
+from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.connectors.mysql_cdc.schema.types import type_table
 from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.mysql_cdc.replay import forget_log, is_mariadb
@@ -102,7 +102,7 @@ def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: My
     assert bs.verify(query, table="verify.a2").missing == 1
     with pytest.raises(SettingError, match="is not in the checkpoint"):
         bs.verify(query, table="verify.a3")
-    with pytest.raises(SettingError, match="keeps all changes and is not repaired"):
+    with pytest.raises(SettingError, match="keeps all changes, so it cannot be repaired"):
         bs.verify(query, repair=True)
 
 
@@ -117,7 +117,7 @@ def test_repair_gives_each_key_the_rows_of_the_compared_position(
     query = run_to_the_end(hurt, tmp_path, sink, spark)
     expected = corrupt(path, random.Random(1), list(range(300)), [-1])
     mysql.execute("UPDATE verify.hurt SET v = 'later'")  # not in the target yet
-    at = place(query, None)
+    at = both_sides(query, None)
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('someone' = 'was here')")
     with pytest.raises(BacklogError, match=r"Another writer has written .* nothing was repaired"):
         compare(at, repair=True)
@@ -138,13 +138,13 @@ def test_what_cannot_be_compared_says_why(spark: SparkSession, mysql: MySQLServe
     assert bs.verify(query, max_rows_per_second=1_000).is_equal
     with pytest.raises(SettingError, match="is needed with a source"):
         bs.verify(plain, sink, spark=spark)
-    with pytest.raises(SettingError, match="holds no query"):
+    with pytest.raises(SettingError, match="has no query"):
         bs.verify(plain, sink, checkpoint=str(tmp_path / "other"), spark=spark)
     with pytest.raises(BacklogError, match="There is no Delta table"):
         bs.verify(query, bs.DeltaAppend(str(tmp_path / "other")))
     with pytest.raises(SettingError, match="are not the source's key"):
         bs.verify(query, bs.DeltaUpsert(str(tmp_path / "t"), keys=["v"]))
-    with pytest.raises(BacklogError, match="there are steps"):
+    with pytest.raises(BacklogError, match="There are steps"):
         bs.verify(plain.filter("id > 1"), sink, checkpoint=str(tmp_path / "checkpoint"), spark=spark)
     with pytest.raises(BacklogError, match="verify was given"):
         bs.verify("query")  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_files_and_logs_that_are_gone_are_named(spark: SparkSession, mysql: MySQ
     query = run_to_the_end(
         source(mysql, "verify.gone"), tmp_path, bs.DeltaUpsert(str(tmp_path / "t"), keys=["id"]), spark
     )
-    at = place(query, None)
+    at = both_sides(query, None)
     spark.sql(f"UPDATE delta.`{tmp_path}/t` SET v = 'x'")
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
@@ -170,7 +170,7 @@ def test_files_and_logs_that_are_gone_are_named(spark: SparkSession, mysql: MySQ
         compare(at)
     assert bs.verify(query).different == 10
     # The log that takes rows back, purged before a chunk is read.
-    at = place(query, None)
+    at = both_sides(query, None)
     mysql.execute("UPDATE verify.gone SET n = n + 1")
     forget_log(mysql)
     with pytest.raises(BacklogError, match=r"(?s)comparison with .* failed: .*purged"):

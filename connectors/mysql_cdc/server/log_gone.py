@@ -1,4 +1,4 @@
-"""The error that ends a stream whose place in the binary log cannot be read any more (pure)."""
+"""The error that ends a stream whose position is no longer in the binary log (pure)."""
 
 from __future__ import annotations
 

@@ -108,12 +108,12 @@ def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:
 
 
 def as_of(offset: Offset, low: str = "") -> str:
-    """The transactions that rows hold at an offset of the binary log phase, in the form of a low watermark.
+    """The transactions that rows contain at an offset of the binary log phase, in the form of a low watermark.
 
     Parameters
     ----------
     low : str
-        The low watermark of the rows' snapshot range; "" once all ranges are passed.
+        The low watermark of the rows' snapshot range. "" if the offset no longer has ranges.
     """
     reached = _reached(offset)
     if not low:
@@ -126,7 +126,7 @@ def as_of(offset: Offset, low: str = "") -> str:
     if isinstance(mark, PositionWatermark) and isinstance(reached, PositionWatermark):
         return str(max(mark, reached, key=lambda m: m.position.sort_key()))
     raise BacklogError(
-        "The checkpoint has watermarks with and without GTIDs.", "Verify again when the query has read on."
+        "The checkpoint has watermarks with and without GTIDs.", "Verify again when the query has read more of the log."
     )
 
 
@@ -154,5 +154,5 @@ def shows(shown: Watermark, wanted: Watermark) -> bool:
         return shown.position.sort_key() >= wanted.position.sort_key()
     raise BacklogError(
         "The server's GTIDs were turned on or off since the query read its log.",
-        "Verify again when the query has read on.",
+        "Verify again when the query has read more of the log.",
     )

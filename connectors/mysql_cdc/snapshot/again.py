@@ -1,7 +1,7 @@
 """Snapshots that are read again on the same checkpoint: ``snapshot.mode=when_needed``.
 
-The log after the stream's place is gone, and with it changes that nobody can read any more. So the target's rows may be
-any old ones. The stream goes back to the snapshot phase, in two batches:
+The log after the stream's position no longer exists, so its changes cannot be read. Rows of the target may be old ones.
+The stream goes back to the snapshot phase, in two batches:
 
 1. A batch without rows, in which ``isProcessingBacklog`` becomes true. Its end offset names the tables to empty.
 2. The first batch of the new snapshot. It also has a row of type ``truncate`` for each of these tables, before all its
@@ -10,7 +10,7 @@ any old ones. The stream goes back to the snapshot phase, in two batches:
 Further batches are those of any snapshot. `Offset.shift` grows, so ``_commit_seq`` does too: the rows of the new
 snapshot come after everything that the stream had before.
 
-A batch that was planned before the log was lost can be read no more. It stays empty if the log after its end is gone
+A batch that was planned before the log was lost can no longer be read. It stays empty if the log after its end is gone
 too: then the next batch begins the snapshot, whoever plans it.
 """
 
@@ -105,8 +105,8 @@ def row_sequence(first: Offset, last: Offset) -> int:
     """``_commit_seq`` of the snapshot rows of a batch.
 
     0 in the first snapshot; greater than all before in one that is read again. Rows of a table that joins the stream
-    later have the place where the log was read up to: before their own changes, and after those of another table that
-    had the name.
+    later have the position up to which the log was read: before their own changes, and after the changes of another
+    table that had the name.
     """
     if first.position is not None:
         at = sequence_at(first.position.file_number, first.position.pos)

@@ -1,4 +1,4 @@
-"""``snapshot.mode=when_needed``: the log is purged past the stream's place, and it reads the tables again."""
+"""``snapshot.mode=when_needed``: the log after the stream's position is purged, and the tables are read again."""
 
 from __future__ import annotations
 
