@@ -66,8 +66,9 @@ test-plain: $(CLASSES) java ## integration and kill tests without Spark's intern
 	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		tests/integration tests/faults $(ARGS)
 
-test-cluster: $(CLASSES) java ## queries on a standalone cluster, and on S3, with all their kills
-	@$(PY) -m pytest -m 'grid or not grid' tests/cluster tests/faults/test_kill_s3.py $(ARGS)
+test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3, and the integration tests [ARGS=]
+	@$(PY) -m pytest --cluster -m 'grid or not grid' tests/cluster tests/docker tests/integration \
+		tests/faults/test_kill_s3.py $(ARGS)
 
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)

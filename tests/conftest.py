@@ -36,6 +36,10 @@ _PROCESSES = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cluster", action="store_true", help="run the tests' Spark session on a standalone cluster")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Before any JVM is started, also by the workers of xdist."""
     if "not process" in config.option.markexpr:
@@ -75,10 +79,11 @@ SPARK_AVRO = (
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A local session with Delta for the whole run; started by the first test that asks for it."""
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """A session with Delta for the whole run: local, or on a cluster. The first test that asks for it starts it."""
     from backlog_spark.embedded.jars import Artifact, fetch, spark_kafka_jars
     from backlog_spark.embedded.session import local_session
+    from backlog_spark.embedded.spark_cluster import SparkCluster
 
     jars = [*spark_kafka_jars(), *fetch([Artifact(*SPARK_AVRO)])]
     conf = {
@@ -90,9 +95,14 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.backlog.restart.delay": "100 ms",
     }
-    session = local_session("backlog_spark-tests", conf=conf)
-    yield session
-    session.stop()
+    with contextlib.ExitStack() as stack:
+        on = {}
+        if pytestconfig.getoption("--cluster"):
+            # Executors find the tests' modules.
+            on["master"] = stack.enter_context(SparkCluster(environment={"PYTHONPATH": str(pytestconfig.rootpath)})).url
+        session = local_session("backlog_spark-tests", conf=conf, **on)
+        stack.callback(session.stop)
+        yield session
 
 
 @pytest.fixture(scope="session")
