@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SERVERS: tuple[type[MySQLServer], ...] = (MySQLServer, *MARIADB_SERVERS)
-_SHOWN = ("transactions", "rows", "alters", "kill", "kill_in_commit", "restart", "cut", "killed", "drivers killed")
+_SHOWN = (
+    "transactions",
+    "rows",
+    "rows read again",
+    "alters",
+    "kill",
+    "kill_in_commit",
+    "restart",
+    "cut",
+    "killed",
+    "drivers killed",
+)
 _EACH_S = 30.0
 _EVERY_S = 0.5
 

@@ -19,6 +19,7 @@ from typing import Any
 import pymysql
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.offsets import RangeAgain
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
@@ -28,7 +29,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.mysql_cdc.replay import options, reader
 
-from .tables import PATTERN, READER, TABLES, Shape, family, fate, plain
+from .tables import PATTERN, READER, SIGNALS, TABLES, Shape, family, fate, plain
 from .writers import is_lost
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,13 +37,15 @@ _SECONDS_IN_MICROS = 10**14
 _LONGEST_S = 120
 EMPTIED = ("truncate", "drop")
 """Kinds of rows that tell of a statement, and have no key and no values."""
+AGAIN = "again"
+"""The kind of rows that a signal asked for."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A row of the stream. ``kind`` is "snapshot" or a change type; ``values`` are by the columns' families.
 
-    Rows of the kinds `EMPTIED` have neither key nor values.
+    Rows of the kinds `EMPTIED` have neither key nor values; those of `AGAIN` are rows of a table that is read again.
     """
 
     table: str
@@ -72,6 +75,7 @@ class Capture:
         self._chance = random.Random(seed)
         wanted = "_change_type,_commit_seq,_database,_table"
         given = options(server, "", tablePattern=PATTERN, format=form, metadataColumns=wanted, user=READER)
+        given["signal.table"] = SIGNALS
         given["ssl.mode"] = "disabled"  # a handshake takes longer than most batches
         given["connect.backoff"] = "50 ms"  # the server is soon back
         given["chunkSize"] = str(self._chance.choice([20, 60, 1000]))
@@ -83,6 +87,8 @@ class Capture:
         self._again: list[tuple[MySqlCdcStreamReader, Any, list[Row]]] = []
         self._last_progress = time.monotonic()
         self._mirror: dict[str, dict[tuple[Any, ...], Row]] = {table: {} for table in TABLES}
+        self._ranges: list[SnapshotPartition] = []  # what the last batch has read again
+        self._not_read: dict[str, set[tuple[Any, ...]]] = {}
 
     @property
     def position(self) -> BinlogPosition | None:
@@ -160,14 +166,37 @@ class Capture:
             with self._shape.lock:
                 self._stream = reader(self._given)
             self._same(rows, self._read(self._stream, self._start(self._stream), self._planned))
+        self._check_again([row for row in rows if row.kind == AGAIN])
+        rows = [row for row in rows if row.kind != AGAIN]
         self.rows += rows
         self.done["batches"] += 1
         self._offset, self._planned = self._planned, None
         for row in rows:
             _apply(row, self._mirror[row.table])
+            if row.kind in EMPTIED:
+                self._not_read.pop(row.table, None)
         if self.form == "row" and self.is_calm and chance.random() < 0.1:
             self._compare_now()
         return True
+
+    def _check_again(self, rows: list[Row]) -> None:
+        """Rows that a signal asked for are as of the batch's start, so a target has the same, and none is missing."""
+        for row in rows:
+            there = self._mirror[row.table].get(row.key)
+            assert there is not None, f"{self.form}: read again at {self.position}, and the target has no {row}"
+            assert (there.values["n"], there.values["v"]) == (row.values["n"], row.values["v"]), (there, row)
+        read = {(row.table, row.key) for row in rows}
+        for of in self._ranges:
+            table = of.schema.table
+            missing = {key for key in self._mirror[table] if _is_within(key, of) and (table, key) not in read}
+            if missing:
+                self._not_read.setdefault(table, set()).update(missing)
+            self.done["ranges read again"] += 1
+        self.done["rows read again"] += len(rows)
+
+    def check_ranges(self) -> None:
+        """At the log's end: rows that were not read again were removed by a statement since."""
+        assert not self._not_read, f"{self.form}: not read again: {self._not_read}"
 
     def _compare_now(self) -> None:
         """Compare what a target would have with the tables as of the stream's place, as ``bs.verify`` reads them."""
@@ -203,6 +232,7 @@ class Capture:
     def _read(self, stream: MySqlCdcStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
         """A batch, each partition of it in a worker of its own."""
         found: list[Row] = []
+        self._ranges = []
         for partition in stream.partitions(start, end):
             worker, sent = pickle.loads(pickle.dumps((stream, partition)))
             rows = self._rows(worker, sent)
@@ -212,6 +242,8 @@ class Capture:
                 self.done["read twice"] += 1
             if self._chance.random() < 0.05 and not isinstance(sent, SnapshotPartition):
                 self._again.append((worker, sent, rows))
+            if isinstance(partition, SnapshotPartition) and isinstance(partition.of, RangeAgain):
+                self._ranges += [] if partition.of.condition else [partition]
             found += rows
         return found
 
@@ -229,18 +261,19 @@ class Capture:
             if one != other:
                 common = {name for name in common if name not in self._shape.gone}
             rows, again = ([_of(row, common) for row in some] for some in (rows, again))
-        if rows and rows[0].kind == "snapshot":
-            rows, again = (sorted(some, key=repr) for some in (rows, again))
+        rows, again = (sorted(some, key=_order) for some in (rows, again))
         assert rows == again, f"{self.form}: read again, a batch is another: {_first_difference(rows, again)}"
 
     def _rows(self, worker: MySqlCdcStreamReader, partition: Any) -> list[Row]:
         make = self._of_rows if self.form == "row" else self._of_envelopes
-        in_snapshot = isinstance(partition, SnapshotPartition)
+        kind = ""
+        if isinstance(partition, SnapshotPartition):
+            kind = AGAIN if isinstance(partition.of, RangeAgain) else "snapshot"
         found: list[Row] = []
         for batch in worker.read(partition):
             for values in batch.to_pylist():
                 found += make(values)
-        return [replace(row, kind="snapshot") for row in found] if in_snapshot else found
+        return [replace(row, kind=kind) for row in found] if kind else found
 
     def _of_rows(self, values: dict[str, Any]) -> list[Row]:
         told = {name: values.pop(name) for name in ("_change_type", "_commit_seq", "_database", "_table")}
@@ -285,6 +318,18 @@ def _apply(row: Row, table: dict[tuple[Any, ...], Row]) -> None:
         table[row.key] = row
 
 
+def _order(row: Row) -> str:
+    """Rows of a table, which come in any order, after those of the log."""
+    return repr(row) if row.kind in ("snapshot", AGAIN) else ""
+
+
+def _is_within(key: tuple[Any, ...], of: SnapshotPartition) -> bool:
+    """Whether a range is known to have a key: only the server can order texts."""
+    if any(isinstance(part, str) for part in key):
+        return of.first is None and of.last is None
+    return (of.first is None or key > of.first) and (of.last is None or key <= of.last)
+
+
 def _emptied(told: dict[str, Any]) -> Row:
     return Row(told["_table"], told["_change_type"], (), {}, told["_commit_seq"])
 
@@ -302,7 +347,10 @@ def _of(row: Row, families: set[str]) -> Row:
 def _first_difference(one: list[Row], other: list[Row]) -> str:
     if len(one) != len(other):
         return f"{len(one)} rows and {len(other)}"
-    return next(f"{a} and {b}" for a, b in zip(one, other, strict=True) if a != b)
+    a, b = next((a, b) for a, b in zip(one, other, strict=True) if a != b)
+    both = {name: (a.values.get(name, ...), b.values.get(name, ...)) for name in a.values | b.values}
+    of = ((a.table, a.kind, a.key, a.sequence), (b.table, b.kind, b.key, b.sequence))
+    return f"{of}: { ({name: pair for name, pair in both.items() if pair[0] != pair[1]}) }"
 
 
 def _decoded(name: str, value: Any) -> Any:

@@ -122,8 +122,8 @@ def _of_tables(server: MySQLServer, shape: Shape, last: dict[tuple[str, tuple[An
             key = table, tuple(now[name] for name in shape.key_columns)
             if key not in last:
                 found.append(f"{key} is missing")
-            elif now != {name: last[key].get(name, ...) for name in names}:
-                found.append(f"{key} is {last[key]}, not {now}")
+            elif other := [name for name in names if last[key].get(name, ...) != now[name]]:
+                found += [f"{key}: {name} is {last[key].get(name, ...)!r}, not {now[name]!r}" for name in other]
         kept = sum(of == table for of, _ in last)
         if kept != there:
             found.append(f"{table} has {there} rows, and the stream {kept}")

@@ -27,7 +27,7 @@ from .oracle import Log
 from .readers import SERVER_OPTIONS
 from .storm import Alters, Storm
 from .swaps import Swaps
-from .tables import DATABASE, KINDS, PATTERN, READER, TABLES, Shape, columns_of, family, plain
+from .tables import DATABASE, KINDS, PATTERN, READER, SIGNALS, TABLES, Shape, columns_of, family, plain
 from .writers import Writers
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class _Job:
 
     def __init__(self, server: MySQLServer, shape: Shape, root: Path) -> None:
         source = options(server, "", tablePattern=PATTERN, user=READER, chunkSize=100, maxRowsPerBatch=400)
+        source["signal.table"] = SIGNALS
         keys = ", ".join(f"{name} {'string' if shape.key == 'text' else 'int'}" for name in shape.key_columns)
         rest = ", ".join(f"{name} {_SPARK[name[0]]}" for name in ("wx1", "tx2", "dx3", *POOL))
         self._root = root
@@ -264,7 +265,9 @@ def _settle(server: MySQLServer, shape: Shape, alters: Alters) -> None:
 
 
 def _rows_of_log(spark: SparkSession, job: _Job, shape: Shape) -> list[Row]:
+    """The log's rows in order, without those that a signal asked for."""
     rows = [row.asDict() for row in spark.read.format("delta").load(job.described[LOG]).collect()]
+    rows = [row for row in rows if not (row["_is_snapshot"] and row["_change_type"] == "update_postimage")]
     emptied = [row for row in rows if row["_change_type"] in EMPTIED]
 
     def place(row: dict[str, Any]) -> tuple[int, bool]:

@@ -154,6 +154,7 @@ def torture_readers(
                     cursor.execute(f"UPDATE {DATABASE}.{table} SET n = n + 1")
             for capture in captures:
                 catch_up(capture)
+                capture.check_ranges()
                 capture.read_again()
         finally:
             discard_rewind_log()

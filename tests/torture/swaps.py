@@ -11,7 +11,7 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.embedded.mysql import MySQLServer
 
 from .repeating import LATER, Repeating
-from .tables import BEGINNING, DATABASE, TABLES, Shape, columns_of, following
+from .tables import DATABASE, TABLES, Shape, columns_of, following
 from .writers import is_lost, patiently
 
 
@@ -102,7 +102,6 @@ class Swaps(Repeating):
     ) -> None:
         super().__init__(seed, pause)
         self._server, self._shape, self._is_calm, self._most = server, shape, is_calm, most
-        self._last = BEGINNING
 
     def act(self) -> None:
         if self._most is not None and self.done.total() >= self._most:
@@ -112,7 +111,7 @@ class Swaps(Repeating):
             if not self.is_calm():
                 return
             getattr(self, f"_{kind}")(table)
-            self._last = BinlogPosition(*patiently(self._server.binlog_end))
+            self._shape.swapped = BinlogPosition(*patiently(self._server.binlog_end))
         self.done[kind] += 1
 
     def is_calm(self) -> bool:
@@ -120,7 +119,7 @@ class Swaps(Repeating):
 
         Nothing tells the columns of a table that is altered and gone before a stream has read either.
         """
-        return self._is_calm(max(self._last, self._shape.altered, key=BinlogPosition.sort_key))
+        return self._is_calm(max(self._shape.swapped, self._shape.altered, key=BinlogPosition.sort_key))
 
     def _truncate(self, table: str) -> None:
         run(self._server, f"TRUNCATE TABLE {DATABASE}.{table}")

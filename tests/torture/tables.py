@@ -24,6 +24,7 @@ TABLES = ("t_1", "t_2")
 PATTERN = rf"{DATABASE}\.t_\d"
 KEYS = 300
 READER = "reader"
+SIGNALS = f"{DATABASE}.signals"
 
 # Each kind's types, each wider than the one before.
 KINDS = {
@@ -77,6 +78,8 @@ def plain(value: Any) -> Any:
         return value.decode()
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, str) and value.startswith("0000-00-00"):
+        return None  # a zero date, as zeroDate=null has it
     return value
 
 
@@ -96,8 +99,8 @@ class Shape:
         Held while the tables are altered: outside of it both are the same.
     gone : set
         Families that were dropped at some time.
-    altered : BinlogPosition
-        The end of the last ALTER TABLE, if there was one.
+    altered, swapped : BinlogPosition
+        The end of the last ALTER TABLE, and of what emptied or replaced a table last, if there was one.
     gates : list of Lock
         One for each thread that writes rows, which holds it from a transaction's beginning to its end.
     """
@@ -109,6 +112,7 @@ class Shape:
     gone: set[str] = field(default_factory=set)
     gates: list[threading.Lock] = field(default_factory=list)
     altered: BinlogPosition = BEGINNING
+    swapped: BinlogPosition = BEGINNING
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -159,6 +163,7 @@ class Shape:
             ),
             f"CREATE TABLE {DATABASE}.other (id INT PRIMARY KEY AUTO_INCREMENT, n BIGINT)",
             f"CREATE TABLE {DATABASE}.feed (id INT, n BIGINT)",
+            f"CREATE TABLE {SIGNALS} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
             "CREATE DATABASE percona",
             "CREATE TABLE percona.checksums (id INT PRIMARY KEY, found BIGINT)",
             f"CREATE VIEW {DATABASE}.seen AS SELECT {columns}, n, v FROM {DATABASE}.t_1",
