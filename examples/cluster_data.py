@@ -14,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PARTS", "Database", "await_file", "parser"]
+__all__ = ["PARTS", "QUERIES", "Database", "await_file", "parser"]
 
 PARTS = ("mysql", "hybrid")
+QUERIES = {"mysql": "orders", "hybrid": "minutes"}
+"""The name of each part's query."""
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import backlog_spark as bs
-from examples.cluster_data import PARTS, Database, await_file, parser
+from examples.cluster_data import PARTS, QUERIES, Database, await_file, parser
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +32,7 @@ def start(part: str, spark: SparkSession, arguments: argparse.Namespace) -> bs.B
         # Each process reads the password from its own environment, so it is in no plan and no log.
         login = {"host": host, "port": int(port), "user": "reader", "passwordEnv": "MYSQL_PASSWORD"}
         source = bs.source("mysql_cdc", name="orders", table="shop.orders", options=login)
-        writer, keys, during = source.write("orders"), ["id"], "5 seconds"
+        writer, keys, during = source.write(QUERIES[part]), ["id"], "5 seconds"
     else:
         from examples import demo_hybrid
 
@@ -41,7 +41,7 @@ def start(part: str, spark: SparkSession, arguments: argparse.Namespace) -> bs.B
         path = str(folder / "history")
         source = bs.source("hybrid", name="orders", schema=schema, path=path, subscribe=topic, options=options)
         sums = source.transform(demo_hybrid.by_minute).key_by("minute")
-        writer = sums.aggregate("sum(cents) AS cents, count(*) AS orders").write("minutes")
+        writer = sums.aggregate("sum(cents) AS cents, count(*) AS orders").write(QUERIES[part])
         keys, during = ["minute"], "0"
     return (
         writer.trigger(processing_time="1 second", interval_during_backlog=during)

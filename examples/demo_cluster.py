@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.request import urlopen
 
 from backlog_spark.embedded.cache import cache_dir
 from backlog_spark.embedded.jars import delta_jars
@@ -28,7 +29,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.server import free_port
 from backlog_spark.embedded.spark_cluster import SCRIPTS, SparkCluster, kill_group
 
-from .cluster_data import PARTS
+from .cluster_data import PARTS, QUERIES
 from .common import main
 
 PASSWORD = "reads-only"  # of docker/mysql-user.sql
@@ -126,6 +127,18 @@ class Demo:
         print(f"  executor {victim.pid} of worker {victim.worker + 1} killed in {when}", flush=True)
         self.until("another executor", lambda: len([e for e in self.cluster.executors() if e != victim]) == 2)
 
+    def read_metrics(self, query: str) -> None:
+        """Wait until the driver serves the metrics of a query, as Prometheus reads them."""
+        url = f"http://127.0.0.1:{self.environment['METRICS_PORT']}/metrics"
+
+        def told() -> bool:
+            with contextlib.suppress(OSError), urlopen(url, None, 1) as answer:
+                return f'backlog_spark_query_running{{query="{query}"}} 1.0'.encode() in answer.read()
+            return False
+
+        self.until(f"the metrics of {query}", told)
+        print(f"  metrics of {query} read", flush=True)
+
     def kill_driver(self, when: str) -> None:
         """SIGKILL it and submit the job again."""
         assert self.driver is not None
@@ -154,6 +167,7 @@ class Demo:
         self.kill_executor(f"the stream of {part}")
         committed = log.newest("commits")
         self.until("a commit", lambda: log.newest("commits") > committed)
+        self.read_metrics(QUERIES[part])
         self.until(f"the stream of {part}", log.runs_stream)
         self.kill_driver(f"the stream of {part}")
         hold.unlink()
@@ -177,6 +191,7 @@ def run(arguments: argparse.Namespace) -> str:
         stack.callback(_end, changes)
         jars = ",".join(map(str, delta_jars()))
         own = {"SPARK_DRIVER_HOST": "127.0.0.1", "SPARK_DRIVER_BIND": "127.0.0.1", "SPARK_JARS": jars, **secret}
+        own["METRICS_PORT"] = str(free_port())
         for part in PARTS:
             (folder / f"hold-{part}").touch()
         demo = Demo(folder, cluster, own, options)

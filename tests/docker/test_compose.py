@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import shutil
@@ -25,14 +26,16 @@ RUN_HERE = {"changes.sh", "job.sh", "kafka.sh", "mysql.sh", "spark-master.sh", "
 
 
 def words(service: dict[str, Any]) -> list[str]:
-    return [*service.get("entrypoint", []), *service["command"]]
+    return [*service.get("entrypoint", []), *service.get("command", [])]
 
 
 def test_each_container_runs_a_script_that_runs_here_too() -> None:
     found = {
         name: [Path(word).name for word in words(service) if word.endswith(".sh")] for name, service in SERVICES.items()
     }
-    scripts = {scripts[0] for scripts in found.values()}
+    # These two run as in their images, with files of this repository.
+    assert {name for name, scripts in found.items() if not scripts} == {"prometheus", "grafana"}
+    scripts = {scripts[0] for scripts in found.values() if scripts}
     assert scripts == RUN_HERE
     code = "".join(
         (ROOT / path).read_text() for path in ("examples/demo_cluster.py", "backlog_spark/embedded/spark_cluster.py")
@@ -54,6 +57,24 @@ def test_versions_are_stated_once() -> None:
     dockerfile = (SCRIPTS / "Dockerfile").read_text()
     for extra in re.findall(r"\.\[([\w,]+)\]", dockerfile)[0].split(","):
         assert extra in setup["options.extras_require"], extra
+
+
+def test_each_file_that_a_container_mounts_is_there() -> None:
+    mounted = [volume.split(":") for service in SERVICES.values() for volume in service.get("volumes", [])]
+    files = {inside: ROOT / outside for outside, inside, *_ in mounted if outside.startswith("./")}
+    assert all(path.exists() for path in files.values())
+    folder = Path("/etc/prometheus")
+    config = yaml.safe_load(files["/etc/prometheus/prometheus.yml"].read_text())
+    assert all(str(folder / name) in files for name in config["rule_files"])
+    ((target,),) = [each["static_configs"][0]["targets"] for each in config["scrape_configs"]]
+    assert target == f"job:{SERVICES['job']['environment']['METRICS_PORT']}"
+    provisioned = Path("/etc/grafana/provisioning")
+    (source,) = yaml.safe_load(files[str(provisioned / "datasources/backlog_spark.yml")].read_text())["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = yaml.safe_load(files[str(provisioned / "dashboards/backlog_spark.yml")].read_text())["providers"]
+    shown = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert Path(shown).parent == Path(provider["options"]["path"])
+    assert json.loads(files[shown].read_text())["title"] == "backlog_spark"
 
 
 def test_passwords_fit() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -102,6 +103,14 @@ def test_the_rules_are_right(tmp_path: Path) -> None:
     cases.write_text((Path(__file__).parent / "prometheus_cases.yml").read_text().replace("RULES", str(RULES)))
     tested = subprocess.run([program("promtool"), "test", "rules", str(cases)], capture_output=True, text=True)
     assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_the_configuration_of_the_containers_is_right(tmp_path: Path) -> None:
+    for path in (ROOT / "docker" / "prometheus.yml", RULES):
+        shutil.copy(path, tmp_path)
+    config = tmp_path / "prometheus.yml"
+    checked = subprocess.run([program("promtool"), "check", "config", str(config)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_exposition_has_no_findings(port: int) -> None:
