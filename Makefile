@@ -68,7 +68,7 @@ test-plain: $(CLASSES) java ## integration and kill tests without Spark's intern
 
 test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3, and the integration tests [ARGS=]
 	@$(PY) -m pytest --cluster -m 'grid or not grid' tests/cluster tests/docker tests/integration \
-		tests/faults/test_kill_s3.py $(ARGS)
+		tests/faults/test_kill_s3.py tests/faults/test_two_drivers_s3.py $(ARGS)
 
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
