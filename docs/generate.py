@@ -53,8 +53,8 @@ sources, and numbers. Nothing else is served.
 * If the port is taken, the address is wrong or the package is missing, `start()` raises `SettingError` before a row \
 is read.
 * A query that has ended keeps its last values until the driver ends. `backlog_spark_query_running` is 0 then.
-* A batch counts when Spark has reported its commit, which is up to two seconds later. With an interval during \
-backlog of 0 the numbers of the backlog come at its end.
+* A batch counts when Spark has reported its commit, which is up to two seconds later. While a batch of the backlog \
+runs only the rows behind change, every 15 seconds.
 
 Spark's own metrics are another matter: [conf/metrics.properties]({_BLOB}/conf/metrics.properties) is an example. In \
 Spark's UI the description of a batch's job has the query's name, the batch, and `backlog` or `live rows`.

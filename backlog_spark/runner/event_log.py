@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 VERSION: Final = 1
 """The field ``v`` of each line. A reader refuses a higher one."""
 DIRECTORY: Final = "backlog/events"
-FREQUENT: Final = "batch"
-"""The only kind of event that comes all the time. It may wait before it is written, and is dropped first."""
+FREQUENT: Final = ("batch", "estimate")
+"""The kinds of events that come all the time. They may wait before they are written, and are dropped first."""
 
 _FLUSH_S = 5.0
 # So many flushes become one file.
@@ -94,7 +94,7 @@ class EventLog:
         line = json.dumps({"v": VERSION, "at": at, "kind": kind, **_told(fields)})
         with self._lock:
             self._waiting = [*self._waiting[-_WAITING:], f"{line}\n"]
-            if kind != FREQUENT or now - self._flushed >= _FLUSH_S:
+            if kind not in FREQUENT or now - self._flushed >= _FLUSH_S:
                 self._flush(now)
 
     def flush_if_due(self) -> None:
@@ -167,7 +167,7 @@ def _number(name: str) -> int:
 
 
 def _is_rare(line: str) -> bool:
-    return bool(json.loads(line)["kind"] != FREQUENT)
+    return bool(json.loads(line)["kind"] not in FREQUENT)
 
 
 def _told(fields: dict[str, Any]) -> dict[str, Any]:

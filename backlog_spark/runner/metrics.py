@@ -21,6 +21,7 @@ from backlog_spark.spi.offset_flags import committed_ms, rows_behind
 
 if TYPE_CHECKING:
     from backlog_spark.decide.reports import ProgressReport
+    from backlog_spark.runner.estimate import SourceRows
     from backlog_spark.runner.query_progress import Switch
 
 __all__ = ["METRICS", "Metric", "QueryMetrics", "metrics_table", "served"]
@@ -63,7 +64,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     for metric in (
         Metric(
             "backlog_spark_source_rows_behind", "gauge", "rows", _SOURCE,
-            "Rows of the backlog that are not committed yet, as the source estimates them. 0 out of backlog.",
+            "Rows of the backlog that are not read yet, as the source estimates them. A running batch counts by its "
+            "finished tasks. 0 out of backlog.",
         ),
         Metric(
             "backlog_spark_source_is_processing_backlog", "gauge", "", _SOURCE,
@@ -253,6 +255,12 @@ class QueryMetrics:
         for name, flag in self._flags.items():
             self._of_source("is_processing_backlog", name).set(flag)
         self._of_query("is_processing_backlog").set(any(self._flags.values()))
+
+    def estimated(self, sources: Sequence[SourceRows]) -> None:
+        """Called now and then while a batch of the backlog runs."""
+        for source in sources:
+            if source.name in self._flags and source.total:
+                self._of_source("rows_behind", source.name).set(max(0, source.total - round(source.rows)))
 
     def restarted(self) -> None:
         """Called for each restart after a failure."""

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.log_fields import event
-from backlog_spark.runner.event_log import FREQUENT, EventFiles, EventLog
+from backlog_spark.runner.event_log import EventFiles, EventLog
 from backlog_spark.runner.metrics import QueryMetrics, served
 from backlog_spark.spi.offset_flags import committed_ms, rows_behind
 
 if TYPE_CHECKING:
     from backlog_spark.decide.reports import ProgressReport, SourceReport
+    from backlog_spark.runner.estimate import SourceRows
     from backlog_spark.runner.query_progress import QueryTracker
 
 __all__ = ["QueryEvents"]
 
 _log = logging.getLogger(__name__)
+
+# A batch of the backlog may run for hours. An hour has 240 lines of it, a small part of the log.
+_ESTIMATE_S = 15.0
 
 
 class QueryEvents:
@@ -55,6 +59,7 @@ class QueryEvents:
         self._server = served(settings)
         self._metrics: QueryMetrics | None = None  # when the query has a name
         self._switches = 0
+        self._estimated = time.monotonic()
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
@@ -94,7 +99,7 @@ class QueryEvents:
         # The report itself may have switched the mode, from the next batch on.
         in_force = next(s for s in reversed(self._tracker.history) if s.batch_id <= report.batch_id)
         self.add(
-            FREQUENT,
+            "batch",
             batch=report.batch_id,
             rows=sum(source.num_input_rows for source in report.sources),
             backlog=any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset),
@@ -138,7 +143,8 @@ class QueryEvents:
 
     def refused(self, error: BaseException) -> None:
         """Called if the query could not start. A checkpoint without files of ours gets none for it."""
-        _log.error(
+        # Not louder: the caller gets the error itself.
+        _log.info(
             "Query %s could not be started: %s", self._name(), first_line(error),
             extra=event("refused", query=self._name(), error=first_line(error)),
         )  # fmt: skip
@@ -163,7 +169,27 @@ class QueryEvents:
         if self._log is not None:
             self._log.close()
 
-    def flush_if_due(self) -> None:
-        """Write what waits. Called a few times a second while there is nothing else to do."""
+    def look(self, sources: Callable[[], Sequence[SourceRows]]) -> None:
+        """Write what waits, and now and then how far a running batch of the backlog is.
+
+        Called a few times a second while there is nothing else to do.
+
+        Parameters
+        ----------
+        sources : callable
+            Estimates the rows of each source in backlog. It asks Spark.
+        """
+        now = time.monotonic()
+        if self._tracker.is_processing_backlog and now - self._estimated >= _ESTIMATE_S:
+            self._estimated = now
+            try:
+                found = sources()
+            except Exception as error:  # it is for display only
+                _log.debug("No estimate of query %s: %s", self._name(), first_line(error))
+            else:
+                told = [{"name": each.name, "rows": round(each.rows), "total": each.total} for each in found]
+                self.add("estimate", after_batch=self._tracker.last_batch, sources=told)
+                if self._metrics is not None:
+                    self._metrics.estimated(found)
         if self._log is not None:
             self._log.flush_if_due()

@@ -20,13 +20,14 @@ from backlog_spark.common.failure_causes import first_line, next_step, with_next
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import BacklogError
+from backlog_spark.runner import running_queries
 from backlog_spark.runner.estimate import SourceRows, backlog_rows, backlog_sources, rows_before
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.driver_claim import LOOK_S, DriverClaim, NewerDriver
-from backlog_spark.spark.internals import fails_closed
-from backlog_spark.spark.session import is_stopped, session_listener
+from backlog_spark.spark.internals import fails_closed, is_usable
+from backlog_spark.spark.session import session_listener
 from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ _LOOK_TO_END_S = 0.02
 NEXT_RUN_S = 0.05
 # The listener bus is up to 1.3 s late. After this time the runner goes on without the final report.
 _LAST_REPORT_S = 5.0
-# The running queries of this process by checkpoint. In Spark a newer run stops an older one on the same checkpoint; two
-# queries of ours would stop and restart each other for ever.
-_running: dict[str, QueryRuns] = {}
-_claiming = threading.Lock()
 
 
 class QueryRuns(QueryHandle):
@@ -177,7 +174,7 @@ class QueryRuns(QueryHandle):
             If another driver starts on it at the same time.
         """
         try:
-            self._claim()
+            running_queries.enter(self, self._spark, self._checkpoint)
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
                 self._recall()
@@ -193,25 +190,12 @@ class QueryRuns(QueryHandle):
         self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
         self._thread.start()
 
-    def _claim(self) -> None:
-        location = self._checkpoint.qualified()
-        with _claiming:
-            other = _running.get(location)
-            if other is not None and not is_stopped(other._spark):
-                raise SettingError(
-                    "checkpointLocation", self._checkpoint.location, f"query {other.name!r} is running on it.",
-                    "Stop that query first, or give this one a checkpoint of its own.",
-                )  # fmt: skip
-            _running[location] = self
-
     def _release(self) -> None:
         try:
             self._driver.release()
         except Exception as error:  # the JVM may be gone; the next driver removes the claim
             _log.debug("The claim on checkpoint %s stays: %s", self._checkpoint.location, first_line(error))
-        with _claiming:
-            for location in [location for location, query_ in _running.items() if query_ is self]:
-                del _running[location]
+        running_queries.leave(self)
 
     def _subscribe(self, started: StreamingQuery) -> StreamingQuery:
         session_listener(self._spark).subscribe(str(started.id), self._reports)
@@ -360,13 +344,15 @@ class QueryRuns(QueryHandle):
                 if (newer := self._newer_driver()) is not None:
                     return newer
                 next_look = time.monotonic() + LOOK_S
-            self._leaving = self._leaving or self._ending.is_set()
+            # Without Spark's internals a request to end interrupts a running batch: wait for its report.
+            if self._ending.is_set() and not self._leaving:
+                self._leaving = is_usable("end between batches") or not self._query.status["isTriggerActive"]
             if self._leaving and not is_ending:
                 is_ending = not is_running(self._query) or end_at_boundary(self._query)
             try:
                 report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not is_ending else _LOOK_S)
             except queue.Empty:
-                self._events.flush_if_due()
+                self._events.look(self.backlogSources)
                 if self._query.isActive or is_running(self._query):
                     continue
                 last_look = last_look or time.monotonic()
@@ -375,7 +361,7 @@ class QueryRuns(QueryHandle):
                 continue
             if isinstance(report, ProgressReport):
                 self._take(report)
-                self._leaving = self._leaving or self._leave()
+                self._leaving = self._leaving or self._leave() or self._ending.is_set()
             elif isinstance(report, Terminated) and report.run_id == run_id:
                 return self._why()
 

@@ -200,6 +200,7 @@ def _behind(history: History, points: Sequence[Bucket]) -> Chart | None:
     def behind(bucket: Bucket) -> float | None:
         return bucket.batches[-1].behind
 
+    points = sorted([*points, *_estimated(history)], key=lambda b: b.at)
     if not any(behind(b) for b in points):
         return None
     left = history.seconds_left
@@ -211,9 +212,18 @@ def _behind(history: History, points: Sequence[Bucket]) -> Chart | None:
         now = f"{thousands(history.behind or 0)} rows left, about {seconds(left)} at the present rate."
     return _chart(
         history, points, "behind", "Rows behind",
-        f"Rows of the backlog that are not committed, as the sources estimate them. {now}",
+        f"Rows of the backlog that are not read, as the sources estimate them. {now}",
         [("rows behind", "one", behind)], thousands,
     )  # fmt: skip
+
+
+def _estimated(history: History) -> list[Bucket]:
+    """Points for the batches that run for long."""
+    step = max(1, len(history.estimates) // _BUCKETS)
+    return [
+        Bucket((Batch(e.batch, 0, True, e.at, e.at, None, e.behind, None, None, 0, 0, ""),))
+        for e in history.estimates[::step]
+    ]
 
 
 def _durations(history: History, points: Sequence[Bucket]) -> Chart | None:

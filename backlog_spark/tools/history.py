@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-__all__ = ["Batch", "Event", "History", "Span", "percentile", "read_history"]
+__all__ = ["Batch", "Estimate", "Event", "History", "Span", "percentile", "read_history"]
 
 _RATE_OVER_MS = 60_000
 """The rate for the time left is that of the batches of so many milliseconds: one batch alone varies too much."""
@@ -61,6 +61,31 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """How far the backlog is while a batch runs.
+
+    Parameters
+    ----------
+    at : int
+        Milliseconds since 1970.
+    batch : int
+        The running batch.
+    rows, total : int
+        Rows read so far, and an estimate of all.
+    """
+
+    at: int
+    batch: int
+    rows: int
+    total: int
+
+    @property
+    def behind(self) -> int:
+        """Rows that are not read yet."""
+        return max(0, self.total - self.rows)
+
+
+@dataclass(frozen=True)
 class Span:
     """A time in one mode: "backlog", "stream" or "not running". Times are milliseconds since 1970."""
 
@@ -105,6 +130,8 @@ class History:
         Oldest first. The log drops the oldest ones of a long run.
     spans : tuple of Span
     events : tuple of Event
+    estimates : tuple of Estimate
+        Those with a known total, oldest first.
     backlog_total : int or None
         Estimate of all rows of the backlog.
     backlog_rows : int
@@ -122,6 +149,7 @@ class History:
     batches: tuple[Batch, ...]
     spans: tuple[Span, ...]
     events: tuple[Event, ...]
+    estimates: tuple[Estimate, ...]
     backlog_total: int | None
     backlog_rows: int
 
@@ -130,15 +158,27 @@ class History:
         return [event for event in self.events if event.kind in kinds]
 
     @property
+    def _running(self) -> list[Estimate]:
+        """The estimates of the batch that runs."""
+        ended = self.batches[-1].ended if self.batches else 0
+        return [estimate for estimate in self.estimates if estimate.at > ended]
+
+    @property
     def behind(self) -> int | None:
-        """Rows of the backlog that are not committed yet; 0 after it, None if unknown."""
+        """Rows of the backlog that are not read yet; 0 after it, None if unknown."""
         if self.mode != "backlog" and not (self.batches and self.batches[-1].behind):
             return 0
+        if running := self._running:
+            return running[-1].behind
         return self.batches[-1].behind if self.batches else self.backlog_total
 
     @property
     def rate(self) -> float:
         """Rows per second of the newest batches with rows of the same phase; 0.0 without one."""
+        running = self._running
+        running = [estimate for estimate in running if estimate.at > running[-1].at - _RATE_OVER_MS]
+        if len(running) > 1 and running[-1].rows > running[0].rows:
+            return (running[-1].rows - running[0].rows) * 1000 / (running[-1].at - running[0].at)
         newest = next((batch for batch in reversed(self.batches) if batch.rows), None)
         if newest is None:
             return 0.0
@@ -204,6 +244,7 @@ def read_history(events: Sequence[dict[str, Any]]) -> History:
         batches=tuple(batches),
         spans=tuple(spans),
         events=tuple(found for event in events if (found := _event(event)) is not None),
+        estimates=tuple(_estimates(events)),
         backlog_total=last_line.get("backlog_total"),
         backlog_rows=last_line.get("backlog_rows") or 0,
     )
@@ -237,6 +278,17 @@ def _batch(line: dict[str, Any]) -> Batch:
         state_bytes=sum(each["bytes"] for each in state),
         road=str(line.get("road") or ""),
     )
+
+
+def _estimates(events: Iterable[dict[str, Any]]) -> list[Estimate]:
+    found = []
+    for event in events:
+        sources = event["sources"] if event["kind"] == "estimate" else []
+        total = sum(source["total"] for source in sources)
+        if total:
+            rows = sum(source["rows"] for source in sources)
+            found.append(Estimate(_ms(event["at"]), event["after_batch"] + 1, rows, total))
+    return found
 
 
 def _spans(events: Iterable[dict[str, Any]]) -> list[Span]:

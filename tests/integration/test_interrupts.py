@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,12 @@ def interrupted(folder: Path, times: int) -> tuple[list[Any], str]:
 @pytest.mark.process
 def test_ctrl_c_ends_a_query_after_its_batch(tmp_path: Path) -> None:
     outcome, told = interrupted(tmp_path, 1)
-    assert outcome == ["KeyboardInterrupt", "CANCELED", [20], [0], [0]]
+    raised, status, wrote, planned, committed = outcome
+    assert (raised, status) == ("KeyboardInterrupt", "CANCELED")
+    if os.environ.get("BACKLOG_SPARK_INTERNALS") == "off":  # the next batch may have begun; it is replayed
+        assert (wrote[0], planned[0], committed[0]) == (20, 0, 0)
+    else:
+        assert (wrote, planned, committed) == ([20], [0], [0])
     assert "Query numbers ends after its running batch. Press Ctrl-C again to end it at once." in told
     assert "Query numbers has ended after a whole batch." in told
 

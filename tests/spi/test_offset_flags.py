@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from backlog_spark.spi.offset_flags import (
+    committed_ms,
     has_flag,
     is_backlog,
     is_finished,
     is_processing_backlog,
     parse_offset,
+    rows_behind,
 )
 
 
@@ -38,3 +40,20 @@ def test_rows_are_what_the_flag_was_at_their_start() -> None:
     assert is_backlog(None, {**off, "isBacklog": True})
     assert not is_backlog(None, on)
     assert not is_backlog(None, None)
+
+
+def test_rows_behind() -> None:
+    backlog = {"isProcessingBacklog": True, "rows": 30, "total": 100}
+    assert rows_behind(backlog) == 70
+    assert rows_behind({**backlog, "rows": 120}) == 0, "the estimate was too low"
+    assert rows_behind({"isProcessingBacklog": True}) is None
+    assert rows_behind({**backlog, "isProcessingBacklog": False}) == 0
+    assert rows_behind({**backlog, "isFinished": True}) == 0
+    assert rows_behind({"rows": 30, "total": 100}) is None, "of a foreign source"
+    assert rows_behind(None) is None
+
+
+def test_times_of_commits() -> None:
+    assert committed_ms({"committedMs": [5, 7]}) == (5, 7)
+    for other in (None, {}, {"committedMs": [5]}, {"committedMs": [5, "7"]}, {"committedMs": 5}):
+        assert committed_ms(other) is None

@@ -177,6 +177,22 @@ def test_no_commit_until_the_backlog_ends(tmp_path: Path) -> None:
     assert "During backlog: no commit until the backlog ends." in " ".join(Page(report(tmp_path, events)).texts)
 
 
+def test_a_long_batch_is_followed_by_estimates(tmp_path: Path) -> None:
+    events = [
+        line("start", 0, interval_ms=1_000, interval_during_backlog_ms=0, sources=[{"name": "orders"}]),
+        line("switch", 0, batch=-1, mode="backlog", why="the mode at the start"),
+    ]
+    for second in range(15, 91, 15):  # 1,000 rows/s of 100,000
+        sources = [{"name": "orders", "rows": 1_000 * second, "total": 100_000}]
+        events.append(line("estimate", second, after_batch=-1, sources=sources))
+    read = Page(report(tmp_path, events))
+    assert (read.facts()["rows behind"], read.facts()["time left"]) == ("10,000", "about 10 s")
+    assert read.facts()["rate"] == "1,000 rows/s"
+    assert "2026-11-26 16:01:00 0 0 40,000" in " ".join(read.texts)
+    events += [batch(0, 0, 99, 100_000, True), line("switch", 99, batch=1, mode="stream", interval_ms=0, why="done")]
+    assert "rows behind" not in Page(report(tmp_path, events)).facts()
+
+
 def test_a_checkpoint_without_events(tmp_path: Path) -> None:
     text = report(tmp_path, [])
     assert "spark.backlog.eventLog" in text

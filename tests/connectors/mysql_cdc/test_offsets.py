@@ -16,6 +16,7 @@ from backlog_spark.connectors.mysql_cdc.schema.types import Column
 from backlog_spark.connectors.mysql_cdc.server.watermark import PositionWatermark, origin, resume_after, watermark
 from backlog_spark.connectors.mysql_cdc.snapshot.planner import kept_watermark
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.offset_flags import committed_ms
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))
@@ -35,6 +36,14 @@ def test_every_offset_survives_json() -> None:
     done = snapshot_done()
     for offset in (FIRST, middle, done, done.at(BinlogPosition("binlog.000007", 300)), done.at(END)):
         assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_times_of_commits_are_those_of_one_batch() -> None:
+    first = replace(snapshot_done().at(BinlogPosition("binlog.000007", 300)), committed_ms=(1_000, 2_000))
+    assert Offset.from_json(json.loads(json.dumps(first.to_json()))) == first
+    assert committed_ms(first.to_json()) == (1_000, 2_000)
+    for later in (first.at(END), first.quiet()):
+        assert committed_ms(later.to_json()) is None
 
 
 def test_the_last_snapshot_batch_already_says_that_the_backlog_is_over() -> None:

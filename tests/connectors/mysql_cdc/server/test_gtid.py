@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet, MariaDbGtids
+from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet, MariaDbGtids, committed_ms
 from backlog_spark.errors import BacklogError
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -88,3 +88,13 @@ def test_a_position_is_the_same_when_all_that_the_server_tells_agrees(kept: str,
 def test_what_is_no_gtid_of_mariadb_is_refused(text: str) -> None:
     with pytest.raises(BacklogError, match="domain-server-number"):
         MariaDbGtids(text)
+
+
+def test_the_time_of_a_commit() -> None:
+    """The body of an event of MySQL 8: flags, source, number, kind, two logical times, then microseconds."""
+    before = bytes([0]) + bytes(16) + (7).to_bytes(8, "little") + bytes([2]) + bytes(16)
+    at = 1_764_172_800_123_456
+    assert committed_ms(before + at.to_bytes(7, "little")) == 1_764_172_800_123
+    # On a replica the time at the first server follows.
+    assert committed_ms(before + (at | 1 << 55).to_bytes(7, "little") + bytes(7)) == 1_764_172_800_123
+    assert committed_ms(before) == committed_ms(bytes(25)) == 0, "MySQL 5.7 does not tell"

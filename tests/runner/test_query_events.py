@@ -1,0 +1,56 @@
+"""What a query tells its event log while a batch runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.runner import query_events
+from backlog_spark.runner.estimate import SourceRows
+from backlog_spark.runner.query_events import QueryEvents
+from backlog_spark.runner.query_progress import QueryTracker
+
+from .test_event_log import Files
+from .test_query_progress import ON
+
+
+def events(monkeypatch: pytest.MonkeyPatch, *, in_backlog: bool) -> tuple[QueryEvents, Files]:
+    monkeypatch.setattr(query_events, "_ESTIMATE_S", 0.0)
+    tracker, files = QueryTracker("orders", ON), Files()
+    tracker.begin({0: in_backlog}, {0: "orders"})
+    return QueryEvents(lambda: "orders", files, tracker, parse_settings({})), files
+
+
+def told(files: Files) -> list[dict[str, Any]]:
+    return [json.loads(line) for text in files.texts.values() for line in text.splitlines()]
+
+
+def test_a_running_batch_of_the_backlog_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, files = events(monkeypatch, in_backlog=True)
+    made.look(lambda: [SourceRows("orders", 12.6, 100)])
+    [line] = told(files)
+    assert (line["kind"], line["after_batch"]) == ("estimate", -1)
+    assert line["sources"] == [{"name": "orders", "rows": 13, "total": 100}]
+
+
+def test_an_estimate_that_fails_does_not_reach_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, files = events(monkeypatch, in_backlog=True)
+
+    def fails() -> list[SourceRows]:
+        raise RuntimeError("the JVM is gone")
+
+    made.look(fails)
+    assert told(files) == []
+
+
+def test_live_batches_are_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, files = events(monkeypatch, in_backlog=False)
+
+    def unexpected() -> list[SourceRows]:
+        raise AssertionError("it was asked")
+
+    made.look(unexpected)
+    assert told(files) == []
