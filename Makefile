@@ -73,14 +73,14 @@ test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
 
-test-browser: $(CLASSES) java ## the report page in headless Chromium: live, and with axe-core (Debian: installs chromium)
+test-browser: $(CLASSES) java ## the report page in headless Chromium with axe-core, live; progress in Jupyter (installs chromium on Debian)
 	@$(call debian,chromedriver,chromium chromium-driver)
 	@test -f $(AXE) || { mkdir -p $(TOOLS) && cd $(TOOLS) && npm install --silent --no-save axe-core@4.14.1; }
-	@$(PY) -m pip install --quiet --constraint constraints.txt selenium
-	@AXE=$(AXE) SHOTS=$(TOOLS) $(PY) -m pytest -m outside tests/tools/test_browser.py $(ARGS)
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	@AXE=$(AXE) SHOTS=$(TOOLS) $(PY) -m pytest -m outside tests/tools/test_browser.py tests/tools/test_notebook.py $(ARGS)
 	@echo "screenshots: $(TOOLS)/*.png"
 
-test-prometheus: $(CLASSES) java ## metrics, dashboard and alert rules with Prometheus itself (Debian: downloads prometheus)
+test-prometheus: $(PACKAGES) ## metrics, dashboard and alert rules with Prometheus itself (downloads it on Debian)
 	@test -x $(PROMETHEUS)/promtool || { mkdir -p $(TOOLS) && cd $(TOOLS) && apt-get download -qq prometheus && \
 		dpkg -x prometheus_*.deb prometheus; }
 	@PROMETHEUS=$(PROMETHEUS) $(PY) -m pytest -m outside tests/tools/test_prometheus.py $(ARGS)

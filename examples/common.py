@@ -7,15 +7,18 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.runner.progress_line import ProgressLine
+from backlog_spark.tools.report import page
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
 if TYPE_CHECKING:
     import backlog_spark as bs
 
-__all__ = ["arguments_parser", "follow", "main", "outcome"]
+__all__ = ["arguments_parser", "follow", "main", "outcome", "write_report"]
 
 
 def arguments_parser(doc: str | None, *, rows: int, during_backlog: str) -> argparse.ArgumentParser:
@@ -61,6 +64,14 @@ def follow(
         query.processAllAvailable()
     query.stop()
     return query.backlogProgress
+
+
+def write_report(checkpoint: Path, name: str) -> str:
+    """Write the report page of a query that has ended, and say where it is."""
+    target = Path.cwd() / "build" / f"{name}.html"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(page(StoredCheckpoint(str(checkpoint))), encoding="utf-8")
+    return f"Report page: {target}"
 
 
 def _raise_if_ended(query: bs.BacklogQuery) -> None:

@@ -21,7 +21,7 @@ import backlog_spark as bs
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
 
-from .common import arguments_parser, follow, main, outcome
+from .common import arguments_parser, follow, main, outcome, write_report
 from .freshness import freshness, read_log
 
 ORDERS = """
@@ -132,6 +132,7 @@ def run(arguments: argparse.Namespace) -> str:
             process.wait()
 
         progress = follow(query, arguments, began, end_of_changes)
+        say(write_report(folder / "checkpoint", "demo"), flush=True)
         say("Comparing the Delta table with MySQL row by row", flush=True)
         changed: list[datetime] = []
         compared = compare(spark, server, target, changed)

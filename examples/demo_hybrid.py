@@ -27,7 +27,7 @@ import backlog_spark as bs
 from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.embedded.session import local_session
 
-from .common import arguments_parser, follow, main, outcome
+from .common import arguments_parser, follow, main, outcome, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,6 +159,7 @@ def run(arguments: argparse.Namespace) -> str:
             process.wait()
 
         progress = follow(query, arguments, began, end_of_changes)
+        print(write_report(folder / "checkpoint", "demo-hybrid"), flush=True)
         print("Comparing each minute with the files and the topic", flush=True)
         return outcome(progress, compare(spark, target, expected(folder / "history", broker)))
 

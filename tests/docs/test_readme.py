@@ -87,3 +87,10 @@ def test_the_example_configuration_is_accepted() -> None:
     conf = {name: value.strip() for name, value in pairs}
     assert parse_settings(conf)["spark.backlog.intervalDuringBacklog"] == 30 * 60_000
     assert conf[REDACTION] == redaction_line().split()[1]
+
+
+def test_the_picture_is_there_and_small() -> None:
+    [path] = re.findall(r"!\[[^\]]+\]\(https://\S+/raw/main/(\S+)\)", README)
+    picture = (ROOT / path).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 150_000
