@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-browser test-prometheus test-cluster test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -32,6 +32,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in the order of
 # tests/conftest.py, since by default those with few tests, which take longest here, would come last.
 WORKERS ?= 2
+
+# Other versions of Spark, on which the sources alone are tested.
+SPARKS := 4.0 4.1
 
 comma := ,
 
@@ -69,6 +72,9 @@ test-plain: $(CLASSES) java ## integration and kill tests without Spark's intern
 test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3, and the integration tests [ARGS=]
 	@$(PY) -m pytest --cluster -m 'grid or not grid' tests/cluster tests/docker tests/integration \
 		tests/faults/test_kill_s3.py tests/faults/test_two_drivers_s3.py $(ARGS)
+
+test-sparks: $(PREPARED) java $(SPARKS:%=$(VENV)/spark-%.stamp) ## the sources alone on Spark 4.0 and 4.1, in environments of their own [ARGS=]
+	@$(PY) -m pytest -m sparks tests/sparks $(ARGS)
 
 faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
@@ -167,6 +173,16 @@ $(PREPARED): $(PACKAGES) | java
 $(CLASSES): $(PREPARED) tests/classes.py
 	@echo "setup for tests: an archive of Spark's classes"
 	@$(PY) -m tests.classes
+	@touch $@
+
+# The packages of the sources in the versions of this directory's environment, with another PySpark.
+$(VENV)/spark-%.stamp: $(PACKAGES)
+	@echo "setup for tests: an environment with PySpark $* (a download of 450 MB)"
+	@$(PY) -m venv --clear $(VENV)/spark-$*
+	@$(PY) -m pip freeze --exclude-editable | \
+		grep -iE '^(confluent-kafka|cryptography|fsspec|mysql-replication|numpy|pandas|pyarrow|pymysql)==' >$(VENV)/spark-$*.txt
+	@$(VENV)/spark-$*/bin/python -m pip install --quiet 'pyspark==$*.*' -r $(VENV)/spark-$*.txt >$(VENV)/spark-$*.log 2>&1 || { \
+		echo "error: pip could not install PySpark $* (log: $(VENV)/spark-$*.log)" >&2; exit 1; }
 	@touch $@
 
 $(PACKAGES): setup.cfg pyproject.toml constraints.txt | $(if $(filter test-fast,$(MAKECMDGOALS)),,java)

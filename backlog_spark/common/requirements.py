@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,6 +13,8 @@ from backlog_spark.errors import BacklogError
 __all__ = ["check_pyspark", "missing", "package_of", "refuse_other_than", "require", "required"]
 
 _VERSION = "4.2"
+# Here the two sources run alone, see docs/spark_versions.md.
+_FOR_SOURCES = ("4.0", "4.1")
 _INSTALL = "pip install 'backlog-spark[spark]'"
 
 # What to install for a module, as in `pip install`. The extras are those of setup.cfg.
@@ -80,8 +82,13 @@ def required(what: str) -> Iterator[None]:
         raise
 
 
-def check_pyspark() -> None:
+def check_pyspark(*, for_source: bool = False) -> None:
     """Refuse a PySpark of another version.
+
+    Parameters
+    ----------
+    for_source : bool
+        For a source alone, without anything else of backlog_spark.
 
     Raises
     ------
@@ -90,14 +97,21 @@ def check_pyspark() -> None:
     """
     with required("backlog_spark"):
         from pyspark.version import __version__
+    if for_source and _is_of(__version__, _FOR_SOURCES):
+        return
     refuse_other_than(__version__, "PySpark", f"Run {_INSTALL}.")
 
 
 def refuse_other_than(found: str, what: str, hint: str) -> None:
     """Refuse a found version that is not the supported one."""
-    if not f"{found}.".startswith(f"{_VERSION}."):
+    if not _is_of(found, (_VERSION,)):
+        alone = " Its sources alone, such as spark.readStream.format('mysql_cdc'), also run on 4.0 and 4.1."
         raise BacklogError(
             f"backlog_spark needs {what} {_VERSION}, found {found}: earlier versions cannot limit the batches "
-            "of a source in Python, and later ones have not been tested.",
+            f"of a source in Python, and later ones have not been tested.{alone}",
             hint,
         )
+
+
+def _is_of(found: str, versions: Sequence[str]) -> bool:
+    return f"{found}.".startswith(tuple(f"{version}." for version in versions))

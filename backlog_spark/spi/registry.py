@@ -218,7 +218,7 @@ def connector_module(source_format: str, name: str) -> Any:
 
 def data_source(source_format: str) -> type[DataSource]:
     """The class of a format. If a needed package is missing, a class that raises an error when it is used."""
-    check_pyspark()
+    check_pyspark(for_source=True)
     module, name = CONNECTORS[source_format]
     try:
         with required(source_format):

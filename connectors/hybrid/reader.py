@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.pacing import BacklogSizer, Pacer, QueryBacklog
+from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from .offsets import HybridOffset
 from .options import HybridOptions

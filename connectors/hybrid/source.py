@@ -14,6 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.read_limits import HAS_LIMITS
+from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
@@ -175,12 +177,12 @@ class HybridDataSource(StreamOnly):
         columns = _columns(schema, options.metadata)
         for phase in phases:
             phase.open(columns)
-        return HybridStreamReader(options, phases, columns, self._declaring)
+        return for_this_spark(HybridStreamReader(options, phases, columns, self._declaring))
 
 
 def _columns(schema: StructType, asked: Sequence[str]) -> Columns:
     """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = to_arrow_schema(schema, timezone="UTC") if HAS_LIMITS else to_arrow_schema(schema)  # Spark 4.0: in UTC
     names = [f.name for f in arrow]
     for name in asked:
         if name not in names:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
-
 from backlog_spark.spi.pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
+from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows
 
 from .offsets import Offset
 from .options import MySqlOptions

@@ -10,9 +10,9 @@ from typing import Any
 
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows
 
 from .binlog.phase import BinlogPhase
 from .binlog.startup import decided

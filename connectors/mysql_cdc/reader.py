@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from backlog_spark.common.gc_tuning import keep_imports
+from backlog_spark.spi.read_limits import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from backlog_spark.common.gc_tuning import keep_imports
 
 from .binlog.ahead import carried
 from .binlog.batches import read_batch

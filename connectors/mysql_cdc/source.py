@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.signals import Signal
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
@@ -164,4 +165,4 @@ class MySqlCdcDataSource(StreamOnly):
             raise SchemaChanged(
                 f"{tables[0].name} has other columns than when the stream was declared.", "Load the stream again."
             )
-        return MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), tables)
+        return for_this_spark(MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), tables))

@@ -8,8 +8,8 @@ from typing import Any
 
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
+from backlog_spark.spi.read_limits import ReadLimit
 from backlog_spark.spi.signals import Signal
 
 from ..offsets import Offset

@@ -11,7 +11,8 @@ from typing import Any
 
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+
+from backlog_spark.spi.read_limits import ReadLimit
 
 from ..offsets import NO_TABLE, Offset, SnapshotRange
 from ..options import MySqlOptions
