@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from backlog_spark.runner.handle import JobStatus
     from backlog_spark.runner.query import BacklogQuery
     from backlog_spark.runner.query_progress import BacklogProgress, Switch
-    from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
+    from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
     from backlog_spark.spark.session import register
     from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
@@ -76,6 +76,7 @@ __all__ = [
     "CountTrigger",
     "CumulativeEventTimeWindows",
     "DeltaAppend",
+    "DeltaTables",
     "DeltaUpsert",
     "Difference",
     "EndOfStreamWindows",
@@ -142,6 +143,7 @@ _MODULES = {
     "CountTrigger": "operators.windows.triggers",
     "CumulativeEventTimeWindows": "operators.windows.assigners",
     "DeltaAppend": "sinks",
+    "DeltaTables": "sinks",
     "DeltaUpsert": "sinks",
     "Difference": "api.verification",
     "EndOfStreamWindows": "operators.windows.assigners",

@@ -19,7 +19,7 @@ _PARTS = {
         *(f"backlog_spark/{room}" for room in ("api", "model", "decide", "state", "operators", "runner", "spi")),
     ),
     "Spark, session and packages": ("backlog_spark/common", "backlog_spark/spark", "backlog_spark/startup"),
-    "Command line": ("backlog_spark/tools",),
+    "Command line and pipelines": ("backlog_spark/tools", "backlog_spark/pipelines"),
 }
 _TOP = """# All errors
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from backlog_spark.common.settings import settings_table
+from backlog_spark.pipelines.schema import pipeline_schema
 from backlog_spark.runner.metrics import metrics_table
 from backlog_spark.spark.internals import SEEN, SWITCH
 from backlog_spark.spark.internals import table as internals_table
@@ -89,6 +91,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors.page(),
         "hybrid.md": hybrid.page(),
         "mysql_cdc.md": mysql_cdc.page(),
+        "pipeline.schema.json": json.dumps(pipeline_schema(), indent=1, ensure_ascii=False),
     }
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # Lowest first: a room imports only from those before it.
 ROOMS = (
     "errors", "common", "spi", "model", "decide", "state", "operators", "spark", "sinks", "runner", "native", "api",
-    "streamsql", "tools", "embedded",
+    "streamsql", "pipelines", "tools", "embedded",
 )  # fmt: skip
 FOR_CONNECTORS = ("connectors", "errors", "common", "spi")
 

@@ -35,10 +35,12 @@ _PACKAGES: Final = {
     "prometheus_client": "'backlog-spark[metrics]'",
     "pymysql": "'backlog-spark[mysql]'",
     "pymysqlreplication": "'backlog-spark[mysql]'",
+    "pydantic": "'backlog-spark[cli]'",
     "pyspark": "'backlog-spark[spark]'",
     "rich": "'backlog-spark[cli]'",
     "s3fs": "'backlog-spark[s3]'",
     "sqlglot": "'backlog-spark[sql]'",
+    "yaml": "'backlog-spark[cli]'",
     **dict.fromkeys(("backlog_spark", "pyspark_hybrid", "pyspark_mysql_cdc"), "backlog-spark"),
 }
 

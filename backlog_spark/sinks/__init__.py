@@ -2,6 +2,7 @@
 
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_append import DeltaAppend
+from backlog_spark.sinks.delta_tables import DeltaTables
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 
-__all__ = ["BatchInfo", "DeltaAppend", "DeltaUpsert", "Sink", "SinkContext", "Written"]
+__all__ = ["BatchInfo", "DeltaAppend", "DeltaTables", "DeltaUpsert", "Sink", "SinkContext", "Written"]

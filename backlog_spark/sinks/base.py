@@ -38,6 +38,8 @@ class SinkContext:
         The rows come from a keyed operator: each is the newest result of its key, not a change.
     of_one_table : bool
         All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
+    has_gaps : bool
+        The output only gets the batches that have rows for it. Its owner checks that none of these is missing.
     """
 
     spark: SparkSession
@@ -48,6 +50,7 @@ class SinkContext:
     newest_committed: int | None = None
     rows_are_results: bool = False
     of_one_table: bool = False
+    has_gaps: bool = False
 
 
 @dataclass(frozen=True)

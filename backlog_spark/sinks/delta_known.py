@@ -73,7 +73,7 @@ class KnownBatches:
         if done is not None and done >= batch_id:
             return True
         # Every batch is a transaction, even an empty one, so a missing transaction means missing rows.
-        if (-1 if done is None else done) < batch_id - 1:
+        if not self._context.has_gaps and (-1 if done is None else done) < batch_id - 1:
             raise self._lacks(batch_id - 1, done)
         return False
 
@@ -92,7 +92,7 @@ class KnownBatches:
     def _check_history(self, state: TableState) -> None:
         done = state.batch
         committed, planned = self._context.newest_committed, self._context.newest_planned
-        if committed is not None and (-1 if done is None else done) < committed:
+        if not self._context.has_gaps and committed is not None and (-1 if done is None else done) < committed:
             raise self._lacks(committed, done)
         if done is not None and (planned is None or done > planned):
             raise BacklogError(

@@ -30,9 +30,11 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backlog_spark.spark.checkpoint import Checkpoint
 
-__all__ = ["LOOK_S", "DriverClaim", "NewerDriver"]
+__all__ = ["LOOK_S", "DriverClaim", "NewerDriver", "is_dead"]
 
 LOOK_S = 3.0
 """How often a running query looks for a newer driver. Each time it lists one directory."""
@@ -141,12 +143,21 @@ class DriverClaim:
     def _is_dead(self, claim: Claim) -> bool:
         """Whether the process of an older claim is known not to run its query any more."""
         who = self._checkpoint.read_metadata(_name(claim))
-        if not who:
-            return True  # it has ended and removed its claim
-        if who["machine"] is None or who["machine"] != _machine():
-            return False
-        # This process runs one query at a time on a checkpoint.
-        return who["pid"] == os.getpid() or not _runs(who["pid"])
+        # Without a claim it has ended. This process runs one query at a time on a checkpoint.
+        return not who or is_dead(who, by=os.getpid())
+
+
+def is_dead(who: Mapping[str, Any], *, by: int | None = None) -> bool:
+    """Whether the process that wrote a claim is known not to run its query any more. False for another machine's.
+
+    Parameters
+    ----------
+    by : int, optional
+        A process whose earlier claims count as dead: the one that makes a new claim.
+    """
+    if who["machine"] is None or who["machine"] != _machine():
+        return False
+    return who["pid"] == by or not _runs(who["pid"])
 
 
 def _name(claim: Claim) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
+    from backlog_spark.spi.examination import Examination
+    from backlog_spark.spi.option_docs import OptionDoc
     from backlog_spark.spi.signals import Signal
     from backlog_spark.spi.source_info import SourceInfo
     from backlog_spark.spi.tables_at import TablesAt
@@ -28,12 +30,15 @@ __all__ = [
     "CONNECTORS",
     "KEEPS_METADATA",
     "add_connector",
+    "check_options",
     "check_resume",
     "check_signal",
     "check_start",
     "connector_module",
     "data_source",
     "discover",
+    "documented_options",
+    "examine",
     "inspect",
     "tables_at",
 ]
@@ -72,7 +77,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         starts. It may have ``check_start(options)``, called at the first start on a checkpoint: it raises a
         `BacklogError` if something in the options does not exist. It may have ``check_resume(options, offset)``,
         called at later starts with the checkpoint's newest offset of the source, as JSON: it raises a `BacklogError` if
-        the source cannot continue with these options. Executors must have the module too. The class may
+        the source cannot continue with these options. For pipelines in a file it may have ``check_options(options)``,
+        ``documented_options()`` and ``examine(options)``; see the functions of these names. Executors must have the
+        module too. The class may
         have ``secrets``, a regular expression for the whole names of options whose values Spark must not show.
     """
     CONNECTORS[source_format] = (module, data_source)
@@ -118,6 +125,37 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
         return None
     info: SourceInfo = _module(source_format).inspect(options)
     return info
+
+
+def check_options(source_format: str, options: Mapping[str, str]) -> None:
+    """Check names and values of options, without a server. Only for connectors.
+
+    Raises
+    ------
+    SettingError
+        Raised by the connector's ``check_options``, if it has one. ``setting`` is the option.
+    """
+    if check := _function(source_format, "check_options"):
+        check(options)
+
+
+def documented_options(source_format: str) -> tuple[OptionDoc, ...]:
+    """The options of a connector. Empty if its module has no ``documented_options``."""
+    found = _function(source_format, "documented_options")
+    return tuple(found()) if found else ()
+
+
+def examine(source_format: str, options: Mapping[str, str]) -> Examination | None:
+    """Everything about server and tables that would fail, and what is worth knowing. None if the connector cannot.
+
+    Raises
+    ------
+    BacklogError
+        Raised by the connector's ``examine``: the server cannot be reached.
+    """
+    found = _function(source_format, "examine")
+    made: Examination | None = found(options) if found else None
+    return made
 
 
 def check_start(source_format: str, options: Mapping[str, str]) -> None:

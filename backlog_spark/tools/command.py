@@ -10,6 +10,7 @@ import fsspec  # noqa: F401  (the command needs all of its packages from the beg
 import rich  # noqa: F401
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.tools.pipeline_commands import add_pipeline_commands
 from backlog_spark.tools.report_command import report, ui
 
 __all__ = ["main"]
@@ -18,7 +19,7 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="backlog-spark")
 def command() -> None:
-    """Look at queries of backlog_spark."""
+    """Run pipelines, and look at queries of backlog_spark."""
 
 
 @command.command()
@@ -43,6 +44,7 @@ def inspect(checkpoint: str, as_json: bool) -> None:
 
 command.add_command(report)
 command.add_command(ui)
+add_pipeline_commands(command)
 
 
 def main() -> None:

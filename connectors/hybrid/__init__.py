@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .source import HybridDataSource, check_start, inspect
+from .source import HybridDataSource, check_options, check_start, documented_options, inspect
 
-__all__ = ["HybridDataSource", "check_start", "inspect"]
+__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "inspect"]

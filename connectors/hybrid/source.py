@@ -14,12 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.option_docs import OptionDoc
 from backlog_spark.spi.read_limits import HAS_LIMITS
 from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
-from .catalogue import SECRETS
+from .catalogue import OPTIONS, SECRETS
 from .decode import decoder
 from .decode import parse as parse_decode
 from .kinds import KINDS
@@ -27,7 +28,7 @@ from .options import HybridOptions
 from .phases import METADATA, Columns, Phase
 from .reader import HybridStreamReader
 
-__all__ = ["HybridDataSource", "check_start", "inspect", "make_phases"]
+__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "inspect", "make_phases"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,27 @@ def make_phases(options: HybridOptions) -> list[Phase]:
                 "Put it last, or bound it with endingOffsets.",
             )
     return phases
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Check names and values of options, without files or brokers.
+
+    Raises
+    ------
+    SettingError
+        Names the option.
+    """
+    make_phases(HybridOptions.parse(options))
+
+
+def documented_options() -> tuple[OptionDoc, ...]:
+    """The options of docs/hybrid.md, of all kinds of phases."""
+    from .decode.catalogue import OPTIONS as DECODE
+    from .files.catalogue import DELTA, FILES
+    from .kafka.catalogue import OPTIONS as KAFKA
+
+    found = {o.name: OptionDoc(o.name, o.doc, secret=o.secret) for o in (*OPTIONS, *FILES, *DELTA, *KAFKA, *DECODE)}
+    return tuple(found.values())
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:

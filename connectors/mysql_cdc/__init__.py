@@ -1,14 +1,27 @@
 """MySQL change data capture: snapshot, then binary log, exactly once and without locks."""
 
-from .source import MySqlCdcDataSource, check, check_resume, check_signal, check_start, inspect
+from .examination import examine
+from .source import (
+    MySqlCdcDataSource,
+    check,
+    check_options,
+    check_resume,
+    check_signal,
+    check_start,
+    documented_options,
+    inspect,
+)
 from .tables_at import tables_at
 
 __all__ = [
     "MySqlCdcDataSource",
     "check",
+    "check_options",
     "check_resume",
     "check_signal",
     "check_start",
+    "documented_options",
+    "examine",
     "inspect",
     "tables_at",
 ]

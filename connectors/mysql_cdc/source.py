@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.option_docs import OptionDoc
 from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.signals import Signal
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
@@ -27,7 +29,37 @@ from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 from .server.retries import is_transient
 
-__all__ = ["MySqlCdcDataSource", "check", "check_resume", "check_signal", "check_start", "inspect"]
+__all__ = [
+    "MySqlCdcDataSource",
+    "check",
+    "check_options",
+    "check_resume",
+    "check_signal",
+    "check_start",
+    "documented_options",
+    "inspect",
+]
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Check names and values of options, without the server.
+
+    Raises
+    ------
+    SettingError
+        Names the option.
+    """
+    MySqlOptions.parse(options)
+
+
+def documented_options() -> tuple[OptionDoc, ...]:
+    """The options of docs/mysql_cdc.md."""
+    return tuple(OptionDoc(o.name, o.doc, _choices(o.bounds), o.secret) for o in OPTIONS)
+
+
+def _choices(bounds: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in bounds.split(","))
+    return words if len(words) > 1 and all(re.fullmatch(r"[a-z_]+", word) for word in words) else ()
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
@@ -126,7 +158,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     return SourceInfo(
         key=key,
         starts_in_backlog=parsed.has_snapshot,
-        unique_in_backlog=inserts_only and bool(key),
+        unique_in_backlog=inserts_only and (bool(key) or (parsed.format != "row" and all(t.key for t in tables))),
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
         use_processing_time=parsed.by_clock,
         waits_for_rows=True,

@@ -23,7 +23,7 @@ from ..schema.columns import MASKED
 from ..schema.table import TableSchema
 from ..schema.types import GEOMETRIES, Column
 
-__all__ = ["drop_event", "envelopes", "key_json"]
+__all__ = ["drop_event", "encoding", "envelopes", "key_json"]
 
 _NEEDS_ESCAPES = r'[\x00-\x1f"\\\x7f]'
 _MICROS_FROM_DIGITS = 4  # of a DATETIME's fraction
@@ -215,6 +215,35 @@ _BY_TYPE: dict[str, _Values] = {
     "time": _time,
     "bit": _bit,
 }
+
+
+_ENCODINGS: dict[_Values, str] = {
+    _number: "number",
+    _decimal: "text",
+    _text: "text",
+    _timestamp: "text",
+    _date: "days",
+    _binary: "base64",
+    _geometry: "geometry",
+}
+
+
+def encoding(column: Column) -> str:
+    """How an envelope has a column's values.
+
+    ``number`` and ``text``: as Spark casts them from text. ``days``: since 1970. ``millis``, ``micros``: since 1970, by
+    the clock on the wall. ``time:N``: microseconds; the server prints N digits of their fraction. ``base64``. ``bit``:
+    a boolean. ``bits``: base64 of the number, the least significant byte first. ``geometry``: an object with ``wkb`` in
+    base64 and ``srid``.
+    """
+    values = _values(column)
+    if values is _datetime:
+        return "millis" if _fraction_digits(column) < _MICROS_FROM_DIGITS else "micros"
+    if values is _time:
+        return f"time:{_fraction_digits(column)}"
+    if values is _bit:
+        return "bit" if column.bits == 1 else "bits"
+    return _ENCODINGS[values]
 
 
 def _values(column: Column) -> _Values:

@@ -44,6 +44,12 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
         "the snapshot",
     ),
     "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of a snapshot, also of a later one"),
+    "_columns": (
+        st.StringType(),
+        pa.string(),
+        "the table's key and columns at that row, as JSON: name, Spark's type, and how the value of `format=debezium` "
+        "is written",
+    ),
 }
 """By name: Spark's type, Arrow's type, and the meaning."""
 

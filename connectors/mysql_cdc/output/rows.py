@@ -5,6 +5,8 @@ In both the metadata columns come last.
 
 from __future__ import annotations
 
+import functools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from ..schema.ddl.statements import DROP, TRUNCATE
 from ..schema.keys import Key
 from ..schema.table import TableSchema
 from ..schema.types import kind_of
-from .envelope import drop_event, envelopes, key_json
+from .envelope import drop_event, encoding, envelopes, key_json
 from .masking import masked
 from .metadata import arrow_fields, spark_fields
 
@@ -140,6 +142,8 @@ class Output(ABC):
         if not rows:
             return
         told = {**told, "_database": [schema.database], "_table": [schema.table]}
+        if "_columns" in self.metadata:
+            told["_columns"] = [_columns(schema)]
         fields = arrow_fields(self.metadata)
         meta = [_column(told[f.name], f.type, rows) for f in fields]
         whole = pa.Table.from_arrays([*table.columns, *meta], schema=pa.schema([*table.schema, *fields]))
@@ -214,6 +218,16 @@ class _Rows(Output):
 def _fields(schema: TableSchema) -> list[st.StructField]:
     # All nullable, as in Arrow batches of Python sources; Spark refuses a mismatch.
     return [st.StructField(c.name, st.StringType() if c.use == MASKED else kind_of(c).spark(c)) for c in schema.read]
+
+
+@functools.lru_cache(maxsize=512)
+def _columns(schema: TableSchema) -> str:
+    """The metadata column ``_columns``."""
+    columns = [
+        [field.name, field.dataType.simpleString(), encoding(column)]
+        for column, field in zip(schema.read, _fields(schema), strict=True)
+    ]
+    return json.dumps({"key": schema.key, "columns": columns}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _difference(one: TableSchema, other: TableSchema) -> str:

@@ -9,7 +9,7 @@ import difflib
 import functools
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,7 @@ __all__ = [
     "open_connection",
     "query",
     "server_identity",
+    "server_problems",
 ]
 
 
@@ -134,6 +135,12 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     SettingError
         Names the server variable, its value and what to set.
     """
+    for problem in server_problems(connection, options):
+        raise problem
+
+
+def server_problems(connection: Connection[Any], options: MySqlOptions) -> Iterator[BacklogError]:
+    """Everything for which `check_server` refuses a server."""
     names = (
         "log_bin",
         "binlog_format",
@@ -152,36 +159,41 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
         for k, v in query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
     }
 
-    def need(name: str, wanted: str, reason: str) -> None:
+    def need(name: str, wanted: str, reason: str) -> Iterator[BacklogError]:
         if name in found and found[name].upper() != wanted:
-            raise SettingError(
+            yield SettingError(
                 name,
                 found[name],
                 f"{reason} (server {options.host}:{options.port}).",
                 f"Set {name}={wanted} on the server.",
             )
 
-    need("log_bin", "ON", "without a binary log changes cannot be followed")
-    need("binlog_format", "ROW", "other formats do not log the rows that changed")
-    need("binlog_row_image", "FULL", "row images without all columns cannot be taken back to the low watermark")
+    yield from need("log_bin", "ON", "without a binary log changes cannot be followed")
+    yield from need("binlog_format", "ROW", "other formats do not log the rows that changed")
+    whole = "row images without all columns cannot be taken back to the low watermark"
+    yield from need("binlog_row_image", "FULL", whole)
     if found.get("gtid_mode", "ON").upper() != "ON" and not _may_flush(connection):
-        raise SettingError(
+        yield SettingError(
             "gtid_mode",
             found["gtid_mode"],
             "without GTIDs each batch of the snapshot begins with FLUSH BINARY LOGS, which user "
             f"{options.user!r} may not run (server {options.host}:{options.port}).",
             f"Set gtid_mode=ON on the server, or GRANT RELOAD ON *.* TO {options.user!r}.",
         )
-    need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
+    yield from need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
     for name, wanted, reason in mariadb.NEEDED:
-        need(name, wanted, reason)
+        yield from need(name, wanted, reason)
     if found.get("rpl_semi_sync_master_enabled") == "ON":
         # A rotation would then make a snapshot's position wrong.
-        need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "a snapshot's position may be ahead of its rows")
-    end_position(connection, options)
-    for name in UPDATES_OF_REPLICA:
-        if found.get(name, "ON").upper() == "OFF":
-            check_replica(connection, name)
+        ahead = "a snapshot's position may be ahead of its rows"
+        yield from need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", ahead)
+    try:
+        end_position(connection, options)
+        for name in UPDATES_OF_REPLICA:
+            if found.get(name, "ON").upper() == "OFF":
+                check_replica(connection, name)
+    except BacklogError as problem:
+        yield problem
 
 
 def check_tables(connection: Connection[Any], options: MySqlOptions, tables: Sequence[TableSchema]) -> None:

@@ -1,0 +1,1 @@
+"""Pipelines in a file: parsing, checking, building and running them."""

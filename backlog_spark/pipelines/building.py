@@ -1,0 +1,190 @@
+"""Makes streams and sinks of a pipeline's sections."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.api.streams import BacklogStream, source
+from backlog_spark.common.familiar_names import choice, described
+from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.document import Path, PipelineError
+from backlog_spark.pipelines.model import (
+    DeltaAppendSink,
+    DeltaUpsertSink,
+    PythonSink,
+    SinkSection,
+    Transform,
+    Watermark,
+)
+from backlog_spark.pipelines.parsing import Pipeline
+from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
+from backlog_spark.streamsql.queries import sql
+from backlog_spark.streamsql.refusals import SqlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_functions", "sink_of", "source_of", "streams_of", "use_directory"]
+
+
+def use_directory(pipeline: Pipeline) -> None:
+    """Let functions of modules beside the file be imported, here and in Spark's processes. Before Spark starts."""
+    if pipeline.directory not in sys.path:
+        sys.path.insert(0, pipeline.directory)
+    given = os.environ.get("PYTHONPATH", "")
+    if pipeline.directory not in given.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [pipeline.directory, given]))
+
+
+def source_of(pipeline: Pipeline, index: int = 0) -> BacklogStream:
+    """A source, without its event time."""
+    declared = pipeline.sources[index]
+    return source(declared.section.type, name=declared.section.name, options=declared.options)
+
+
+def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStream]:
+    """The streams of all sources and transforms by name.
+
+    Raises
+    ------
+    PipelineError
+        With the place of the SQL or function in the file.
+    """
+    found: dict[str, BacklogStream] = {}
+    for index, declared in enumerate(pipeline.sources):
+        found[declared.section.name] = _timed(source_of(pipeline, index), declared.section.watermark)
+    for index, transform in enumerate(pipeline.transforms):
+        path = pipeline.at("transform", index)
+        made = _by_sql(pipeline, transform, path, found, spark) if transform.sql else None
+        stream = made or _by_function(pipeline, transform, path, found, spark)
+        found[transform.name] = _timed(stream, transform.watermark)
+    return found
+
+
+def sink_of(pipeline: Pipeline, index: int) -> Sink:
+    """The sink of a section.
+
+    Raises
+    ------
+    PipelineError
+        Its arguments do not fit, or its function cannot be found.
+    """
+    section, path = pipeline.sinks[index], pipeline.at("sink", index)
+    arguments = section.arguments()
+    made: Any
+    try:
+        if isinstance(section, DeltaUpsertSink):
+            made = DeltaUpsert(**arguments)
+        elif isinstance(section, DeltaAppendSink):
+            made = DeltaAppend(**arguments)
+        elif isinstance(section, PythonSink):
+            made = _called(pipeline, section, path, arguments)
+        else:
+            routes = [(route.source_table, route.sink_table) for route in pipeline.routes]
+            made = DeltaTables(**arguments, routes=routes)
+    except BacklogError as error:
+        raise pipeline.error(path, error.problem, error.hint) from None
+    if not isinstance(made, Sink):
+        raise pipeline.error((*path, "function"), f"The function returned {described(made)}, which is no bs.Sink.")
+    return made
+
+
+def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
+    """An error for each function that cannot be imported. Imports their modules."""
+    named = [(t.function, (*pipeline.at("transform", i), "function")) for i, t in enumerate(pipeline.transforms)]
+    named += [
+        (s.function, (*pipeline.at("sink", i), "function"))
+        for i, s in enumerate(pipeline.sinks)
+        if isinstance(s, PythonSink)
+    ]
+    for name, path in named:
+        if name:
+            try:
+                _imported(pipeline, name, path)
+            except PipelineError as error:
+                yield error
+
+
+def _timed(stream: BacklogStream, watermark: Watermark | None) -> BacklogStream:
+    if watermark is None:
+        return stream
+    return stream.with_watermark(watermark.column, watermark.delay, idle_timeout=watermark.idle_timeout)
+
+
+def _by_sql(
+    pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
+) -> BacklogStream:
+    query = transform.sql or ""
+    named = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
+    try:
+        return sql(spark, query, **named)
+    except SqlError as error:
+        raise pipeline.error((*path, "sql"), error.problem, error.hint) from None
+
+
+def _by_function(
+    pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
+) -> BacklogStream:
+    function = _imported(pipeline, transform.function or "", (*path, "function"))
+    arguments = dict(transform.arguments)
+    for parameter in inspect.signature(function).parameters.values():
+        name = parameter.name
+        if name in arguments or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name in streams:
+            arguments[name] = streams[name]
+        elif name == "spark":
+            arguments[name] = spark
+        elif parameter.default is parameter.empty:
+            raise pipeline.error(
+                (*path, "function"), f"{transform.function} has a parameter {name}, which is no stream.",
+                choice(name, streams, "There are"),
+            )  # fmt: skip
+    try:
+        made = function(**arguments)
+    except TypeError as error:
+        raise pipeline.error((*path, "function"), f"{transform.function} cannot be called: {error}.") from error
+    if not isinstance(made, BacklogStream):
+        raise pipeline.error(
+            (*path, "function"), f"{transform.function} returned {described(made)}.", "It must return a BacklogStream."
+        )
+    return made
+
+
+def _called(pipeline: Pipeline, section: SinkSection, path: Path, arguments: Mapping[str, Any]) -> Any:
+    assert isinstance(section, PythonSink)
+    function = _imported(pipeline, section.function, (*path, "function"))
+    try:
+        return function(**arguments)
+    except TypeError as error:
+        raise pipeline.error((*path, "function"), f"{section.function} cannot be called: {error}.") from error
+
+
+def _imported(pipeline: Pipeline, name: str, path: Path) -> Callable[..., Any]:
+    """A function by ``module:name``."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise pipeline.error(path, f"{name} is not module:function.", "For example jobs.orders:paid.")
+    use_directory(pipeline)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        raise pipeline.error(
+            path, f"There is no module {error.name}.", f"Modules are looked for in {pipeline.directory} and PYTHONPATH."
+        ) from error
+    except AttributeError:
+        public = [each for each in dir(importlib.import_module(module)) if not each.startswith("_")]
+        raise pipeline.error(
+            path, f"The module {module} has no {attribute}.", choice(attribute, public, "It has")
+        ) from None
+    if not callable(found):
+        raise pipeline.error(path, f"{name} is {described(found)}, not a function.")
+    return found  # type: ignore[no-any-return]

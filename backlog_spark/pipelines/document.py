@@ -1,0 +1,222 @@
+"""Reads YAML with the place of each value, and replaces variables of the environment (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["Document", "Fault", "Path", "PipelineError", "Place"]
+
+Path = tuple[str | int, ...]
+"""Keys and list indexes from the top of the file to a value."""
+
+# ${NAME} or ${NAME:-default}. $${ stands for ${.
+_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
+# Shorter values are in too many words to be a secret, such as "1" or "db".
+_SHORTEST_HIDDEN: Final = 4
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A place in the file. Both count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake in a file.
+
+    Parameters
+    ----------
+    place : Place
+    problem : str
+        What is wrong. Never a value that may be secret.
+    hint : str
+        What to write instead.
+    """
+
+    place: Place
+    problem: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.hint}".strip()
+
+
+class PipelineError(BacklogError):
+    """A file that is no valid pipeline.
+
+    Parameters
+    ----------
+    file : str
+        Its name.
+    faults : sequence of Fault
+        Everything that is wrong.
+    """
+
+    def __init__(self, file: str, faults: list[Fault]) -> None:
+        self.file = file
+        self.faults = tuple(sorted(faults, key=lambda fault: fault.place))
+        super().__init__("\n".join(f"{file}:{f.place.line}:{f.place.column}: {f}" for f in self.faults))
+
+
+@dataclass
+class Document:
+    """A YAML file's values, and where they are.
+
+    Parameters
+    ----------
+    data : object
+        Mappings, lists and scalars. A scalar with a variable is a text.
+    texts : dict
+        Each scalar as it is written, with its variables replaced: ``010`` and ``yes`` stay what they are.
+    places : dict
+        Where a key's name or a list's item begins.
+    values : dict
+        Where a value begins.
+    hidden : dict
+        Values of variables, and how the file names them.
+    faults : list
+        Mistakes that were found while reading.
+    """
+
+    data: Any = None
+    texts: dict[Path, str] = field(default_factory=dict, repr=False)
+    places: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict, repr=False)
+    faults: list[Fault] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, text: str, file: str, environment: Mapping[str, str]) -> Document:
+        """Read a file's text.
+
+        Raises
+        ------
+        PipelineError
+            It is no YAML, or not a single document.
+        """
+        made = cls()
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                made.data = _Reader(made, loader, environment).value(node, (), frozenset())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+            # The error's own text quotes the line, which may have a password.
+            raise PipelineError(file, [Fault(place, f"This is no valid YAML: {error.problem}.")]) from None
+        except yaml.YAMLError as error:
+            raise PipelineError(file, [Fault(Place(1, 1), f"This is no valid YAML: {type(error).__name__}.")]) from None
+        finally:
+            loader.dispose()
+        return made
+
+    def place(self, path: Path) -> Place:
+        """Where a key or item is; that of the nearest one around it if the file lacks it."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, Place(1, 1))
+
+    def data_at(self, path: Path) -> Any:
+        """The value at a key or item."""
+        found = self.data
+        for step in path:
+            found = found[step]
+        return found
+
+    def fault(self, path: Path, problem: str, hint: str = "") -> None:
+        """Note a mistake at a key or item."""
+        self.faults.append(Fault(self.place(path), self.redacted(problem), self.redacted(hint)))
+
+    def redacted(self, text: str) -> str:
+        """A text without values of variables: these are shown as the file names them."""
+        for value in sorted(self.hidden, key=len, reverse=True):
+            text = text.replace(value, self.hidden[value])
+        return text
+
+
+class _Reader:
+    def __init__(self, document: Document, loader: yaml.SafeLoader, environment: Mapping[str, str]) -> None:
+        self._document = document
+        self._loader = loader
+        self._environment = environment
+
+    def value(self, node: yaml.Node, path: Path, around: frozenset[int]) -> Any:
+        document, place = self._document, _place(node)
+        document.values[path] = place
+        document.places.setdefault(path, place)
+        if id(node) in around:
+            document.fault(path, "This alias contains itself.")
+            return None
+        around |= {id(node)}
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, around)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index), around) for index, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, around: frozenset[int]) -> dict[str, Any]:
+        document = self._document
+        seen: set[str] = set()
+        for key, _ in node.value:  # before <<, whose keys may be written again
+            name = str(key.value)
+            if name in seen:
+                document.faults.append(Fault(_place(key), f"{name} is written twice.", "Write it once."))
+            seen.add(name)
+        self._loader.flatten_mapping(node)  # type: ignore[no-untyped-call,unused-ignore]
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                document.faults.append(Fault(_place(key), "A key must be a name."))
+                continue
+            name = str(key.value)
+            document.places[*path, name] = _place(key)
+            found[name] = self.value(value, (*path, name), around)
+        return found
+
+    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+        document, text = self._document, str(node.value)
+        made = _VARIABLE.sub(lambda found: self._replaced(found, path), text)
+        document.texts[path] = made
+        if made != text:
+            return made
+        try:
+            return self._loader.construct_object(node)  # type: ignore[no-untyped-call,unused-ignore]
+        except (yaml.YAMLError, ValueError):
+            return text
+
+    def _replaced(self, found: re.Match[str], path: Path) -> str:
+        document, name, default = self._document, found[1], found[2]
+        if found[0] == "$${":
+            return "${"
+        if name is None:
+            document.fault(path, "${ begins no variable.", "Write ${NAME}, ${NAME:-default}, or $${ for the text ${.")
+            return ""
+        value: str | None = self._environment.get(name, default)
+        if value == "" and default is not None:
+            value = default  # as in a shell
+        if value is None:
+            near = difflib.get_close_matches(name, self._environment, 1, 0.8)
+            hint = f"Did you mean ${{{near[0]}}}? " if near else ""
+            document.fault(
+                path, f"The environment has no variable {name}.", f"{hint}Set it, or write ${{{name}:-default}}."
+            )
+            return ""
+        if name in self._environment and len(value) >= _SHORTEST_HIDDEN:
+            document.hidden[value] = f"${{{name}}}"
+        return value
+
+
+def _place(node: yaml.Node) -> Place:
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1)

@@ -1,0 +1,110 @@
+"""Writes a pipeline's file from what a server has (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import yaml  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.common.durations import format_duration
+from backlog_spark.errors import BacklogError
+from backlog_spark.spi.examination import Examination, FoundTable
+
+__all__ = ["first_file"]
+
+_SCHEMA: Final = "https://raw.githubusercontent.com/backlog-spark/backlog-spark/main/docs/pipeline.schema.json"
+_SHOWN: Final = 50  # tables
+
+
+def first_file(
+    found: Examination, connection: Mapping[str, str], password_env: str, tables: Sequence[str], *, name: str, root: str
+) -> str:
+    """A file with comments: for one table a ``delta_upsert``, for several ``delta_tables``.
+
+    Parameters
+    ----------
+    found : Examination
+        Of the tables.
+    connection : mapping
+        ``host``, ``port`` and ``user``.
+    password_env : str
+        Variable with the password; "" for none.
+    tables : sequence of str
+        As the user named them.
+    name : str
+        Name of the pipeline.
+    root : str
+        Directory of targets and checkpoint.
+
+    Raises
+    ------
+    BacklogError
+        The server has no such table.
+    """
+    if not found.tables:
+        problems = [f"{finding.problem} {finding.hint}" for finding in found.findings if finding.severity == "error"]
+        raise BacklogError("There is no table to copy.", " ".join(problems))
+    one = len(found.tables) == 1 and bool(found.tables[0].key)
+    only = found.tables[0]
+    lines = [f"# yaml-language-server: $schema={_SCHEMA}", "#", "# Tables, with the server's estimates:"]
+    lines += [f"#   {_told(table)}" for table in found.tables[:_SHOWN]]
+    if len(found.tables) > _SHOWN:
+        lines.append(f"#   and {len(found.tables) - _SHOWN} more")
+    lines += [f"# {finding.severity}: {finding.problem} {finding.hint}".rstrip()
+              for finding in found.findings if finding.severity in ("error", "warning")]  # fmt: skip
+    if found.kept_ms is not None:
+        lines.append(f"# The server keeps its binary log for {format_duration(found.kept_ms)}.")
+    lines += ["", "source:", "  type: mysql_cdc", *([f"  name: {_stream(only)}"] if one else [])]
+    lines += [f"  {key}: {_scalar(value)}" for key, value in connection.items()]
+    if password_env:
+        lines.append(f"  password: ${{{password_env}}}")
+    if one:
+        lines.append(f"  table: {_scalar(only.name)}")
+        if only.columns:
+            lines.append(f"  # columns: {', '.join(f'{column} {kind}' for column, kind in only.columns)}")
+            lines.append(f"  # columns.exclude: {only.name}.{only.columns[-1][0]}")
+    else:
+        lines.append(f"  tables: {yaml.safe_dump(list(tables), default_flow_style=True, width=1000).strip()}")
+        keyless = [table.name for table in found.tables if not table.key]
+        if keyless:
+            lines.append("  # Tables without a primary key cannot be copied; see messageKeyColumns.")
+            escaped = ",".join(name.replace(".", r"\.") for name in keyless)
+            lines.append(f"  tables.exclude: {_scalar(escaped)}")
+        else:
+            lines.append(r"  # tables.exclude: shop\.tmp_.*")
+    lines += ["  # chunkSize: 100000           # rows of one SELECT of the snapshot", ""]
+    if one:
+        lines += ["# transform:                    # SQL over the source (docs/sql.md)", "#   - name: totals"]
+        lines += [f"#     sql: SELECT {only.key[0]}, count(*) AS n FROM {_stream(only)} GROUP BY {only.key[0]}", ""]
+        target = f"{root}/{only.name.partition('.')[2]}"
+        lines += ["sink:", "  type: delta_upsert", f"  path: {_scalar(target)}"]
+        lines += [f"  keys: [{', '.join(map(_scalar, only.key))}]"]
+    else:
+        lines += ["# route:                        # other directories than <path>/<database>/<table>"]
+        lines += [f"#   - source-table: {only.name}", "#     sink-table: ods/<>", ""]
+        lines += ["sink:", "  type: delta_tables", f"  path: {_scalar(root)}"]
+    lines += ["", "pipeline:", f"  name: {_scalar(name)}", f"  checkpoint: {_scalar(f'{root}/_checkpoints/{name}')}"]
+    lines += ["  interval: 10 seconds          # between commits", "  intervalDuringBacklog: 10 minutes"]
+    lines += ["  # settings:", "  #   spark.master: local[*]", ""]
+    return "\n".join(lines)
+
+
+def _told(table: FoundTable) -> str:
+    key = f"key {', '.join(table.key)}" if table.key else "no key"
+    rows = "" if table.rows is None else f", about {table.rows:,} rows"
+    size = "" if table.size is None else f", {table.size >> 20:,} MiB"
+    return f"{table.name}: {key}{rows}{size}"
+
+
+def _stream(table: FoundTable) -> str:
+    """A name for SQL."""
+    made = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in table.name.partition(".")[2])
+    return made if made[:1].isalpha() or made[:1] == "_" else f"t_{made}"
+
+
+def _scalar(value: str) -> str:
+    """A text in YAML: quoted only where it must be."""
+    text = value.replace("${", "$${")
+    dumped = yaml.safe_dump(text, width=10_000, allow_unicode=True).removesuffix("\n...\n").strip()
+    return f"'{text}'" if dumped == text and isinstance(yaml.safe_load(text), bool) else str(dumped)

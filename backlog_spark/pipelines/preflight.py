@@ -1,0 +1,283 @@
+"""Finds all that would fail when a pipeline starts or later: the file, packages, Java, servers, tables and targets."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from backlog_spark.common.requirements import check_pyspark, package_of
+from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.building import check_functions
+from backlog_spark.pipelines.document import PipelineError
+from backlog_spark.pipelines.model import DeltaUpsertSink
+from backlog_spark.pipelines.parsing import Pipeline, load
+from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
+from backlog_spark.spi.registry import documented_options, examine
+from backlog_spark.streamsql.parsing import parsed
+from backlog_spark.streamsql.refusals import SqlError
+
+__all__ = ["Report", "preflight"]
+
+_JAVA: Final = 17
+_DELTA_JARS: Final = re.compile(r"delta-spark|delta_2")
+# What Delta needs for a table, compared with the server's size of it. Parquet is mostly smaller.
+_SPACE: Final = 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `preflight` found.
+
+    Parameters
+    ----------
+    findings : tuple of Finding
+        In the order in which they were looked at.
+    tables : tuple of FoundTable
+        The tables of all sources.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    tables: tuple[FoundTable, ...] = field(default=())
+
+    @property
+    def fails(self) -> bool:
+        """Whether the pipeline would not start, or would stop."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def preflight(file: str) -> Report:
+    """Check a pipeline without starting Spark. Connects to its servers and reads no rows."""
+    try:
+        pipeline = load(file)
+    except PipelineError as error:
+        return Report(
+            tuple(
+                Finding(Severity.ERROR, f"{file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint)
+                for fault in error.faults
+            )
+        )
+    except BacklogError as error:
+        return Report((_error(file, error),))
+    findings = [Finding(Severity.OK, file, "the file is a pipeline."), *_packages(pipeline), *_java()]
+    findings += _transforms(pipeline)
+    tables: list[FoundTable] = []
+    for declared in pipeline.sources:
+        found, told = _source(pipeline, declared.section.type, declared.section.name, declared.options)
+        findings += told
+        if found is not None:
+            tables += found.tables
+            findings += _keys(pipeline, found)
+    findings += _targets(pipeline, tables)
+    return Report(tuple(_redacted(pipeline, finding) for finding in findings), tuple(tables))
+
+
+def _redacted(pipeline: Pipeline, finding: Finding) -> Finding:
+    hide = pipeline.document.redacted
+    return Finding(finding.severity, hide(finding.subject), hide(finding.problem), hide(finding.hint))
+
+
+def _error(subject: str, problem: BacklogError) -> Finding:
+    return Finding(Severity.ERROR, subject, problem.problem, problem.hint)
+
+
+# -- this machine -------------------------------------------------------------------------------------------
+
+
+def _packages(pipeline: Pipeline) -> Iterator[Finding]:
+    """Packages and versions."""
+    try:
+        check_pyspark()
+    except BacklogError as problem:
+        yield _error("pyspark", problem)
+    needed = {"delta": "a Delta sink", "deltalake": "a Delta sink"}
+    if any(declared.section.type == "mysql_cdc" for declared in pipeline.sources):
+        needed |= {"pymysql": "mysql_cdc", "cryptography": "mysql_cdc"}
+    if any(transform.sql for transform in pipeline.transforms):
+        needed["sqlglot"] = "SQL"
+    missing = {name: why for name, why in needed.items() if importlib.util.find_spec(name) is None}
+    for name, why in missing.items():
+        yield Finding(
+            Severity.ERROR, name, f"this Python lacks the package {name}, which {why} needs.",
+            f"Run pip install {package_of(name)}.",
+        )  # fmt: skip
+    if not missing:
+        names = ("backlog-spark", "pyspark", "delta-spark", "deltalake")
+        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names if _is_installed(name))
+        yield Finding(Severity.OK, "packages", f"{versions}.")
+    settings = pipeline.pipeline.settings
+    jars = " ".join(settings.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
+    if ("spark.jars" in settings or "spark.jars.packages" in settings) and not _DELTA_JARS.search(jars):
+        yield Finding(
+            Severity.ERROR, "jars", "the settings name jars, and Delta's are not among them.",
+            "Add io.delta:delta-spark_4.2_2.13:4.4.0 to spark.jars.packages.",
+        )  # fmt: skip
+    for jar in filter(None, settings.get("spark.jars", "").split(",")):
+        if "://" not in jar and not Path(jar).is_file():
+            yield Finding(Severity.ERROR, "jars", f"there is no file {jar}.", "Correct spark.jars.")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _java() -> Iterator[Finding]:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    hint = f"Install Java {_JAVA} or later, and set JAVA_HOME."
+    if java is None:
+        yield Finding(Severity.ERROR, "java", f"there is no java in {'JAVA_HOME' if home else 'the PATH'}.", hint)
+        return
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        yield Finding(Severity.ERROR, "java", f"{java} does not run: {type(error).__name__}.", hint)
+        return
+    found = re.search(r'version "(\d+)', told)
+    version = int(found[1]) if found else 0
+    if version < _JAVA:
+        yield Finding(Severity.ERROR, "java", f"{java} is version {version or 'unknown'}; Spark needs {_JAVA}.", hint)
+    else:
+        yield Finding(Severity.OK, "java", f"version {version}.")
+
+
+# -- the pipeline -------------------------------------------------------------------------------------------
+
+
+def _transforms(pipeline: Pipeline) -> Iterator[Finding]:
+    for index, transform in enumerate(pipeline.transforms):
+        if transform.sql:
+            try:
+                parsed(transform.sql)
+            except SqlError as error:
+                place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
+                yield _error(f"{pipeline.file}:{place.line}:{place.column}", error)
+            except BacklogError as error:
+                yield _error(f"transform {transform.name}", error)
+    for broken in check_functions(pipeline):
+        fault = broken.faults[0]
+        yield Finding(
+            Severity.ERROR, f"{pipeline.file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint
+        )
+
+
+def _source(
+    pipeline: Pipeline, source_format: str, name: str, options: dict[str, str]
+) -> tuple[Examination | None, list[Finding]]:
+    findings = []
+    index = next(i for i, declared in enumerate(pipeline.sources) if declared.section.name == name)
+    secrets = {option.name.lower() for option in documented_options(source_format) if option.secret}
+    for option, text in options.items():
+        if option.lower() in secrets and text and text not in pipeline.document.hidden:
+            line = pipeline.document.place((*pipeline.at("source", index), option)).line
+            findings.append(
+                Finding(
+                    Severity.WARNING, f"source {name}", f"{option} stands in the file, in line {line}.",
+                    "Write ${NAME}, and set that variable.",
+                )
+            )  # fmt: skip
+    try:
+        found = examine(source_format, options)
+    except BacklogError as problem:
+        return None, [*findings, _error(f"source {name}", problem)]
+    if found is None:
+        told = f"{source_format} cannot be looked at without Spark; the query checks it when it starts."
+        return None, [*findings, Finding(Severity.NOTE, f"source {name}", told)]
+    return found, [*findings, *found.findings]
+
+
+def _keys(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
+    """Sinks that get a source's rows as they are upsert by the tables' keys."""
+    names = {declared.section.name for declared in pipeline.sources}
+    for sink in pipeline.sinks:
+        if sink.SYNC:
+            for table in found.tables:
+                if not table.key:
+                    yield Finding(
+                        Severity.ERROR, table.name, "it has no primary key: delta_tables cannot tell its rows apart.",
+                        "Name a unique key with messageKeyColumns, or leave the table out with tables.exclude.",
+                    )  # fmt: skip
+        elif isinstance(sink, DeltaUpsertSink) and pipeline.input_of(sink) in names:
+            for table in found.tables:
+                keys = [key for key in sink.keys if key not in ("_database", "_table")]
+                columns = {name.lower() for name, _ in table.columns}
+                unknown = [key for key in keys if key.lower() not in columns]
+                if unknown:
+                    yield Finding(
+                        Severity.ERROR, f"sink {sink.name}", f"{table.name} has no column {unknown[0]} of keys.",
+                        f"Its primary key is {', '.join(table.key) or 'none'}.",
+                    )  # fmt: skip
+                elif table.key and {key.lower() for key in keys} != {key.lower() for key in table.key}:
+                    yield Finding(
+                        Severity.WARNING, f"sink {sink.name}",
+                        f"keys are {', '.join(keys)}; the primary key of {table.name} is {', '.join(table.key)}.",
+                        "Rows with the same keys replace each other. Backlog is merged, not appended.",
+                    )  # fmt: skip
+
+
+def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:
+    """Local directories of targets and checkpoints. Those elsewhere need Spark."""
+    size = sum(table.size or 0 for table in tables)
+    for sink in pipeline.sinks:
+        path, checkpoint = str(getattr(sink, "path", "") or ""), pipeline.checkpoint_of(sink)
+        for what, location in ((f"sink {sink.name}", path), ("checkpoint", checkpoint)):
+            where = _local(location)
+            if where is None:
+                continue
+            there = _nearest(where)
+            if not os.access(there, os.W_OK | os.X_OK):
+                yield Finding(Severity.ERROR, what, f"{there} cannot be written.", "Change its rights, or the path.")
+                continue
+            if what.startswith("sink") and not sink.SYNC and where.is_dir() and any(where.iterdir()):
+                if not (where / "_delta_log").is_dir():
+                    yield Finding(
+                        Severity.ERROR, what, f"{where} is no Delta table, and not empty.", "Name another path."
+                    )
+                    continue
+                if not _has_begun(_local(checkpoint)):
+                    yield Finding(
+                        Severity.WARNING, what, f"{where} has a table already, and the checkpoint is new.",
+                        "Rows of the snapshot are merged into it, or appended to it.",
+                    )  # fmt: skip
+            free = shutil.disk_usage(there).free
+            if what.startswith("sink") and size * _SPACE > free:
+                yield Finding(
+                    Severity.WARNING, what, f"{free >> 20:,} MiB are free, and the tables have {size >> 20:,} MiB.",
+                    "Make room, or use another path.",
+                )  # fmt: skip
+        begun = _has_begun(_local(checkpoint))
+        if begun:
+            yield Finding(Severity.NOTE, "checkpoint", f"{checkpoint} exists: the query continues from it.")
+
+
+def _local(location: str) -> Path | None:
+    """A path of this machine; None for a path elsewhere."""
+    parts = urlsplit(location)
+    if not location or parts.scheme not in ("", "file"):
+        return None
+    return Path(parts.path if parts.scheme else location)
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _has_begun(checkpoint: Path | None) -> bool:
+    offsets: Any = checkpoint / "offsets" if checkpoint else None
+    return bool(offsets and offsets.is_dir() and any(name.name.isdigit() for name in offsets.iterdir()))

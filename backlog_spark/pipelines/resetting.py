@@ -1,0 +1,128 @@
+"""Removes a pipeline's checkpoints and targets, for a new start. Without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.parsing import Pipeline
+from backlog_spark.spark.driver_claim import is_dead
+
+__all__ = ["Removal", "removals", "remove"]
+
+_MARKS: Final = "_backlog_tables"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A directory that a reset removes.
+
+    Parameters
+    ----------
+    what : str
+        ``"checkpoint"``, ``"target"`` or ``"notes"`` (which tables a query has begun).
+    location : str
+    files, size : int
+        How many files, and their bytes.
+    """
+
+    what: str
+    location: str
+    files: int
+    size: int
+
+
+def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[Removal]:
+    """What a reset would remove: what there is of the pipeline's checkpoints, and of its targets if asked for.
+
+    Parameters
+    ----------
+    force : bool
+        Also if a driver may still use a checkpoint.
+
+    Raises
+    ------
+    BacklogError
+        A directory is no checkpoint or no Delta table, or a driver uses the checkpoint.
+    """
+    found: list[Removal] = []
+    for sink in pipeline.sinks:
+        files, root = _opened(pipeline.checkpoint_of(sink))
+        if files.isdir(root):
+            if not files.isdir(f"{root}/offsets"):
+                raise BacklogError(
+                    f"{root} is no checkpoint of a streaming query.",
+                    "Correct checkpoint in the file. Nothing was removed.",
+                )
+            if not force:
+                _refuse_running(files, root)
+            found.append(_measured("checkpoint", files, root))
+        if not target:
+            continue
+        path = getattr(sink, "path", None)
+        if path is None:
+            raise BacklogError(
+                f"The sink {sink.name} does not say where it writes.",
+                "Remove its target yourself, and leave out --target.",
+            )
+        files, root = _opened(str(path))
+        tables = _begun_tables(files, root) if sink.SYNC else [root]
+        for table in tables:
+            if files.isdir(table):
+                if not files.isdir(f"{table}/_delta_log"):
+                    raise BacklogError(f"{table} is no Delta table.", "Correct path in the file. Nothing was removed.")
+                found.append(_measured("target", files, table))
+        if sink.SYNC and files.isdir(f"{root}/{_MARKS}"):
+            found.append(_measured("notes", files, f"{root}/{_MARKS}"))
+    return found
+
+
+def remove(found: list[Removal]) -> None:
+    """Remove what `removals` has found: the checkpoints last, so that an interrupted reset can be repeated."""
+    order = ("target", "notes", "checkpoint")
+    for each in sorted(found, key=lambda removal: order.index(removal.what)):
+        files, root = _opened(each.location)
+        files.rm(root, recursive=True)
+
+
+def _opened(location: str) -> tuple[Any, str]:
+    import fsspec
+
+    files, root = fsspec.core.url_to_fs(location.replace("s3a://", "s3://", 1))
+    return files, str(root).rstrip("/")
+
+
+def _measured(what: str, files: Any, root: str) -> Removal:
+    sizes = files.du(root, total=False)
+    return Removal(what, str(files.unstrip_protocol(root)), len(sizes), sum(sizes.values()))
+
+
+def _refuse_running(files: Any, root: str) -> None:
+    drivers = f"{root}/backlog/drivers"
+    for claim in files.ls(drivers, detail=False) if files.isdir(drivers) else ():
+        if not str(claim).endswith(".json"):
+            continue
+        who = json.loads(files.cat_file(claim))
+        if is_dead(who):
+            continue
+        raise BacklogError(
+            f"A driver runs on the checkpoint {root}, or was killed: process {who.get('pid')} on {who.get('host')}, "
+            f"{who.get('at')}.",
+            "Stop it first. If it was killed, use --force.",
+        )
+
+
+def _begun_tables(files: Any, root: str) -> list[str]:
+    """The tables that queries with this target have begun."""
+    found = set()
+    for mark in files.glob(f"{root}/{_MARKS}/*/tables/*.json"):
+        path = str(json.loads(files.cat_file(mark))["path"])
+        parts = urlsplit(path)
+        found.add(_opened(unquote(parts.path) if parts.scheme == "file" else path)[1])
+    outside = [table for table in found if not table.startswith(f"{root}/")]
+    if outside:
+        raise BacklogError(f"The table {outside[0]} is not below {root}.", "Remove it yourself. Nothing was removed.")
+    return sorted(found)

@@ -1,0 +1,220 @@
+"""Runs a pipeline until its queries end or a user stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from backlog_spark.api.verification import Verification
+from backlog_spark.api.verify import verify
+from backlog_spark.api.writer import BacklogStreamWriter
+from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
+from backlog_spark.pipelines.parsing import Pipeline
+from backlog_spark.runner.interrupts import ending_on_interrupt
+from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.spark.session import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.runner.query import BacklogQuery
+
+__all__ = ["StoppedAtOnce", "ended", "session_for", "start", "verified", "wait"]
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+# How often a signal is looked for while the queries run.
+_LOOK_S = 0.2
+
+
+class StoppedAtOnce(Exception):
+    """A second Ctrl-C has interrupted the running batch."""
+
+
+def session_for(pipeline: Pipeline) -> SparkSession:
+    """The active session, such as that of spark-submit; else a new one with the pipeline's settings.
+
+    A new session has Delta. Its jars come from ``spark.jars`` or ``spark.jars.packages``; without these, from Maven, as
+    delta-spark configures it.
+
+    Raises
+    ------
+    BacklogError
+        The session runs already, and a setting only counts when Spark starts.
+    """
+    from pyspark.sql import SparkSession
+
+    use_directory(pipeline)
+    settings, active = pipeline.pipeline.settings, SparkSession.getActiveSession()
+    if active is not None:
+        for name, text in settings.items():
+            if active.conf.get(name, None) != text:
+                _set(active, name, text)
+        register(active)
+        return active
+    builder = SparkSession.builder.appName(pipeline.pipeline.name).config(map={**_DELTA, **settings})
+    if "spark.jars" not in settings and "spark.jars.packages" not in settings and not _has_context():
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(builder)
+    made: SparkSession = builder.getOrCreate()
+    register(made)
+    return made
+
+
+def _has_context() -> bool:
+    """Whether spark-submit started this process: it brings the jars."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _set(spark: SparkSession, name: str, text: str) -> None:
+    if not spark.conf.isModifiable(name) and not name.startswith("spark.backlog."):
+        raise BacklogError(
+            f"The setting {name} only counts when Spark starts, and a session runs already.",
+            "Give it to spark-submit with --conf, or to the session's builder.",
+        )
+    spark.conf.set(name, text)
+
+
+def start(pipeline: Pipeline, spark: SparkSession) -> list[BacklogQuery]:
+    """Start a query for each sink. If one cannot start, those before it are stopped.
+
+    Raises
+    ------
+    BacklogError
+        See `BacklogStreamWriter.start`.
+    """
+    streams = streams_of(pipeline, spark)
+    settings = pipeline.pipeline
+    started: list[BacklogQuery] = []
+    for index, sink in enumerate(pipeline.sinks):
+        writer: BacklogStreamWriter = streams[pipeline.input_of(sink)].write(pipeline.query_name(sink))
+        writer = writer.trigger(
+            processing_time=settings.interval,
+            interval_during_backlog=settings.interval_during_backlog,
+            available_now=settings.available_now,
+        )
+        writer = writer.option("checkpointLocation", pipeline.checkpoint_of(sink)).to(sink_of(pipeline, index))
+        try:
+            started.append(writer.start(spark))
+        except BaseException:
+            for query in started:
+                query.stop()
+            raise
+    return started
+
+
+def wait(queries: list[BacklogQuery]) -> bool:
+    """Wait until all queries have ended. If one fails the others end after their running batch.
+
+    The first Ctrl-C (or SIGTERM) lets each query end after its running batch, the second one ends it at once.
+
+    Returns
+    -------
+    bool
+        Whether they came to their end; False if a signal ended them after a whole batch.
+
+    Raises
+    ------
+    StoppedAtOnce
+        After the second signal.
+    Exception
+        The error of the first query that failed.
+    """
+    signals: list[int] = []
+    try:
+        with ending_on_interrupt(*queries), _counting(signals):
+            while any(query.isActive for query in queries):
+                if any(query.exception() is not None for query in queries):
+                    for query in queries:
+                        query.stop(after_batch=True)
+                time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        if len(signals) > 1:
+            raise StoppedAtOnce from None
+    for query in queries:
+        error = query.exception()
+        if error is not None:
+            raise error
+    return not signals
+
+
+@contextlib.contextmanager
+def _counting(signals: list[int]) -> Iterator[None]:
+    """Note each Ctrl-C, and take a SIGTERM for one."""
+    inner = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(inner):
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        inner(number, frame)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def verified(
+    pipeline: Pipeline, spark: SparkSession, *, repair: bool = False, max_rows_per_second: int | None = None
+) -> list[tuple[str, Verification]]:
+    """Compare each Delta sink that gets a source's rows as they are.
+
+    Returns
+    -------
+    list of (str, Verification)
+        The sink's name and the result.
+
+    Raises
+    ------
+    BacklogError
+        There is no such sink; see `backlog_spark.verify`.
+    """
+    names = {declared.section.name: index for index, declared in enumerate(pipeline.sources)}
+    found = []
+    for index, section in enumerate(pipeline.sinks):
+        source_index, sink = names.get(pipeline.input_of(section)), sink_of(pipeline, index)
+        if source_index is None or not isinstance(sink, DeltaSink):
+            continue
+        result = verify(
+            source_of(pipeline, source_index),
+            sink,
+            checkpoint=pipeline.checkpoint_of(section),
+            max_rows_per_second=max_rows_per_second,
+            repair=repair,
+            spark=spark,
+        )
+        found.append((section.name, result))
+    if not found:
+        raise BacklogError(
+            "No sink of the pipeline can be compared with its source.",
+            "verify compares delta_upsert and delta_append sinks that get the rows of a mysql_cdc source as they are.",
+        )
+    return found
+
+
+def ended(queries: list[BacklogQuery]) -> list[dict[str, object]]:
+    """What the queries have done."""
+    return [
+        {
+            "query": query.name,
+            "status": query.jobStatus.value,
+            "rows": query.backlogProgress.rows,
+            "commits": query.backlogProgress.commits_in_backlog + query.backlogProgress.commits_after,
+            "checkpoint": query.checkpointLocation,
+        }
+        for query in queries
+    ]

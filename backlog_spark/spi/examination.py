@@ -1,0 +1,83 @@
+"""What a connector finds out about its server and tables before anything starts (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Examination", "Finding", "FoundTable", "Severity"]
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    """As it should be."""
+    NOTE = "note"
+    """Worth knowing."""
+    WARNING = "warning"
+    """It may fail later."""
+    ERROR = "error"
+    """The pipeline would not start, or would stop."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    severity : Severity
+    subject : str
+        What was looked at, such as ``binlog_format``.
+    problem : str
+        What was found. Never a password.
+    hint : str
+        What to do.
+    """
+
+    severity: Severity
+    subject: str
+    problem: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table of the source.
+
+    Parameters
+    ----------
+    name : str
+        ``database.table``.
+    key : tuple of str
+        Columns that identify a row; empty if there are none.
+    rows, size : int or None
+        The server's estimates of rows and bytes.
+    columns : tuple of (str, str)
+        Name and type of each column.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    rows: int | None = None
+    size: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that a connector found.
+
+    Parameters
+    ----------
+    findings : tuple of Finding
+    tables : tuple of FoundTable
+        Those that the options ask for.
+    kept_ms : int or None
+        How long the server keeps the changes that a snapshot needs; None: for ever.
+    """
+
+    findings: tuple[Finding, ...]
+    tables: tuple[FoundTable, ...] = ()
+    kept_ms: int | None = None

@@ -1,0 +1,1 @@
+"""Tests of pipelines in a file."""

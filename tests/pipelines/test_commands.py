@@ -1,0 +1,194 @@
+"""``check``, ``init``, ``reset`` and ``verify`` on real servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from click.testing import CliRunner, Result
+
+from backlog_spark.pipelines.parsing import load, parse
+from backlog_spark.pipelines.running import session_for, start, wait
+from backlog_spark.tools.command import command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.embedded.mysql import MySQLServer
+
+PASSWORD = "not-to-be-shown"
+
+
+def invoke(*arguments: str, **environment: str) -> Result:
+    made = CliRunner().invoke(command, arguments, env=environment)
+    assert PASSWORD not in made.output
+    return made
+
+
+def findings(file: Path, **environment: str) -> dict[str, list[str]]:
+    """By severity: subject and problem of each finding."""
+    made = invoke("check", str(file), "--json", **environment)
+    report = json.loads(made.stdout)
+    assert made.exit_code == (0 if report["ok"] else 1)
+    found: dict[str, list[str]] = {}
+    for each in report["findings"]:
+        found.setdefault(each["severity"], []).append(f"{each['subject']}: {each['problem']} {each['hint']}")
+    return found
+
+
+def write(path: Path, port: int, root: Path, *, user: str = "root", source: str = "table: checked.orders") -> Path:
+    path.write_text(f"""\
+source:
+  type: mysql_cdc
+  name: orders
+  host: 127.0.0.1
+  port: {port}
+  user: {user}
+  password: ${{THE_PASSWORD:-}}
+  {source}
+sink: {{type: delta_upsert, path: {root}/t, keys: [id]}}
+pipeline: {{name: checked, checkpoint: {root}/c, interval: 100 ms, availableNow: true}}
+""")
+    return path
+
+
+def create(server: MySQLServer) -> None:
+    for statement in (
+        "DROP DATABASE IF EXISTS checked",
+        "CREATE DATABASE checked",
+        "CREATE TABLE checked.orders (id INT PRIMARY KEY, customer INT, amount INT)",
+        "CREATE TABLE checked.lines (a INT, b INT, PRIMARY KEY (a, b))",
+        "CREATE TABLE checked.keyless (a INT)",
+        "INSERT INTO checked.orders VALUES (1, 1, 1), (2, 2, 2)",
+        "DROP USER IF EXISTS poor",
+        f"CREATE USER poor IDENTIFIED BY '{PASSWORD}'",
+        "GRANT SELECT ON checked.orders TO poor",
+    ):
+        server.execute(statement)
+
+
+def test_check_of_a_good_server(mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    file = write(tmp_path / "p.yaml", mysql.port, tmp_path)
+    found = findings(file)
+    assert not {"error", "warning"} & set(found), found
+    told = "\n".join(found["ok"])
+    assert "the binary log has whole rows" in told
+    assert "root may read the binary log." in told
+    assert "snapshot: about 2 rows" in told
+    shown = invoke("check", str(file))
+    assert shown.exit_code == 0
+    assert "checked.orders" in shown.output
+
+
+def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    root = tmp_path / "root"
+    (root / "t").mkdir(parents=True)
+    (root / "t" / "other").write_text("x")
+    file = write(tmp_path / "p.yaml", mysql.port, root, user="poor", source=r"tablePattern: checked\..*")
+    file.write_text(file.read_text().replace("keys: [id]", "keys: [idd]") + "transform: [{name: x, sql: SELECT (}]\n")
+    file.write_text(file.read_text().replace("type: delta_upsert,", "type: delta_upsert, from: orders,"))
+    before = mysql.execute("SELECT @@global.binlog_row_image, @@global.binlog_format")[0]
+    try:
+        mysql.execute("SET GLOBAL binlog_row_image = 'MINIMAL'")
+        mysql.execute("SET GLOBAL binlog_format = 'STATEMENT'")
+        mysql.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
+        found = findings(file, THE_PASSWORD=PASSWORD)
+    finally:
+        mysql.execute(f"SET GLOBAL binlog_row_image = '{before[0]}'")
+        mysql.execute(f"SET GLOBAL binlog_format = '{before[1]}'")
+        mysql.execute("SET GLOBAL binlog_expire_logs_seconds = 2592000")
+    told = "\n".join(found["error"])
+    for each in (
+        "binlog_format: binlog_format = 'STATEMENT'",
+        "binlog_row_image: binlog_row_image = 'MINIMAL'",
+        "User 'poor' may not read the binary log's position",
+        "rights: user 'poor' has no REPLICATION SLAVE",
+        "checked.orders has no column idd of keys.",
+        f"{root}/t is no Delta table, and not empty.",
+        "p.yaml:11:23: ",
+    ):
+        assert each in told, told
+    assert "the server keeps its binary log for 1 s" in "\n".join(found["warning"])
+
+
+def test_check_of_a_file_with_mistakes_and_of_no_server(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.yaml", 1, tmp_path, source="chunkSizze: 1")
+    found = findings(file)
+    assert found["error"] == [f"{file}:8:3: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?"]
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    (told,) = findings(file)["error"]
+    assert told.startswith("source orders: ")
+    assert "127.0.0.1:1" in told
+
+
+def test_a_password_in_the_file_is_a_warning(mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    file = write(tmp_path / "p.yaml", mysql.port, tmp_path, user="poor")
+    file.write_text(file.read_text().replace("${THE_PASSWORD:-}", PASSWORD))
+    assert "source orders: password stands in the file, in line 7." in "\n".join(findings(file)["warning"])
+
+
+def test_init_writes_a_file_that_check_accepts(mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    one, many = tmp_path / "one.yaml", tmp_path / "many.yaml"
+    server = ("--host", "127.0.0.1", "--port", str(mysql.port), "--user", "root", "--root", str(tmp_path / "lake"))
+    made = invoke("init", *server, "--tables", "checked.orders", "--name", "orders", "-o", str(one))
+    assert made.exit_code == 0, made.output
+    assert "#   checked.orders: key id, about 2 rows, 0 MiB" in one.read_text()
+    assert not findings(one).get("error")
+    (sink,) = load(str(one)).sinks
+    assert sink.arguments() == {"path": f"{tmp_path}/lake/orders", "keys": ["id"]}
+    again = invoke("init", *server, "--tables", "checked.orders", "-o", str(one))
+    assert isinstance(again.exception, Exception)
+    text = invoke("init", *server, "--tables", "checked.*").stdout
+    many.write_text(text)
+    assert not findings(many).get("error")
+    made_many = parse(text)
+    assert made_many.sources[0].options["tables.exclude"] == r"checked\.keyless"
+    assert made_many.sinks[0].SYNC
+    secret = invoke(
+        "init", *server[:4], "--user", "poor", "--password-env", "P", "--tables", "checked.orders", "--json", P=PASSWORD
+    )
+    assert "password: ${P}" in json.loads(secret.stdout)["text"]
+
+
+def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    file = write(tmp_path / "p.yaml", mysql.port, tmp_path)
+    pipeline = load(str(file), {})
+    assert wait(start(pipeline, session_for(pipeline)))
+    made = invoke("verify", str(file), "--json")
+    (result,) = json.loads(made.stdout)
+    assert (made.exit_code, result["sink"], result["equal"], result["source_rows"]) == (0, "sink", True, 2)
+    spark.sql(f"DELETE FROM delta.`{tmp_path}/t` WHERE id = 2")
+    made = invoke("verify", str(file))
+    assert made.exit_code == 1
+    assert "missing id=2" in made.output
+    assert invoke("verify", str(file), "--repair").exit_code == 0
+    assert invoke("verify", str(file)).exit_code == 0
+    told = invoke("reset", str(file), "--target")
+    assert told.output.count("would delete") == 2
+    assert (tmp_path / "c").exists()
+    claims = tmp_path / "c" / "backlog" / "drivers"
+    claims.mkdir(exist_ok=True)
+    who = {"version": 1, "pid": 1, "host": "other", "machine": "other", "at": "2026-01-01"}
+    (claims / f"9-{'0' * 32}.json").write_text(json.dumps(who))
+    refused = invoke("reset", str(file), "--yes")
+    assert "A driver runs on the checkpoint" in str(refused.exception)
+    done = json.loads(invoke("reset", str(file), "--target", "--yes", "--force", "--json").stdout)
+    assert {each["what"] for each in done["found"]} == {"checkpoint", "target"}
+    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "t").exists()
+    assert "There is nothing to delete." in invoke("reset", str(file), "--target", "--yes").output
+
+
+def test_reset_deletes_nothing_that_is_no_checkpoint(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "mine").write_text("x")
+    made: Any = invoke("reset", str(file), "--yes")
+    assert "is no checkpoint of a streaming query" in str(made.exception)
+    assert (tmp_path / "c" / "mine").exists()

@@ -1,0 +1,285 @@
+"""A pipeline's file: what is right, and each mistake with its line and column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from backlog_spark.common.table_patterns import table_pattern
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.pipelines.document import PipelineError
+from backlog_spark.pipelines.parsing import load, parse
+
+GOOD = """\
+source:
+  type: mysql_cdc
+  name: orders
+  host: db
+  port: 3306
+  user: reader
+  password: ${DB_PASSWORD}
+  table: shop.orders
+  tinyInt1isBit: yes
+sink:
+  type: delta_upsert
+  path: ${LAKE:-/lake}/orders
+  keys: [id]
+pipeline:
+  name: orders
+  checkpoint: /lake/_checkpoints/orders
+  interval: 10 seconds
+  intervalDuringBacklog: 10 minutes
+  settings:
+    spark.backlog.progress: off
+"""
+SECRET = "hunter2-and-more"
+
+
+def mistakes(text: str, environment: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(PipelineError) as found:
+        parse(text, "p.yaml", {"DB_PASSWORD": SECRET} if environment is None else environment)
+    assert SECRET not in str(found.value)
+    return str(found.value).splitlines()
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+RIGHT = changed("tinyInt1isBit: yes", "tinyInt1isBit: true")
+
+
+def test_all_that_a_pipeline_says() -> None:
+    made = parse(RIGHT, "p.yaml", {"DB_PASSWORD": SECRET})
+    (source,) = made.sources
+    assert source.options == {
+        "host": "db", "port": "3306", "user": "reader", "password": SECRET, "table": "shop.orders",
+        "tinyInt1isBit": "true",
+    }  # fmt: skip
+    (sink,) = made.sinks
+    assert sink.arguments() == {"path": "/lake/orders", "keys": ["id"]}
+    assert made.pipeline.settings == {"spark.backlog.progress": "off"}
+    assert (made.input_of(sink), made.checkpoint_of(sink), made.query_name(sink)) == (
+        "orders", "/lake/_checkpoints/orders", "orders"
+    )  # fmt: skip
+    assert SECRET not in repr(made)
+
+
+def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
+    text = changed("  port: 3306", "  prot: 3306").replace("chunkSize", "").replace("keys: [id]", "keyz: [id]")
+    text = text.replace("interval: 10 seconds", "intervall: 10 seconds").replace(
+        "spark.backlog.progress", "spark.backlog.progres"
+    )
+    found = mistakes(
+        text.replace("sink:", "chunkSizze: 1\nsink:", 1).replace("  tinyInt1isBit: yes", "  chunkSizze: 5")
+    )
+    assert found == [
+        "p.yaml:5:3: prot: mysql_cdc has no such option. Did you mean port?",
+        "p.yaml:9:3: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?",
+        "p.yaml:10:1: chunkSizze: there is no such key. There are: pipeline, route, sink, source, transform.",
+        "p.yaml:11:1: sink needs keys. Columns that identify a row.",
+        "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
+        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, smallBatchBytes, "
+        "smallBatchRows, storageOptions, type.",
+        "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
+        "interval, intervalDuringBacklog, name, settings.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("true", "yes", "p.yaml:9:3: tinyInt1isBit: is none of true, false."),
+        ("port: 3306", "port: 33o6", "p.yaml:5:3: port: is not an integer 1..65535."),
+        ("mysql_cdc", "mysql", "p.yaml:2:3: mysql: there is no such source. Did you mean mysql_cdc?"),
+        ("delta_upsert", "delta_upset", "p.yaml:11:3: delta_upset: there is no such sink. Did you mean delta_upsert?"),
+        ("  host: db\n", "", "p.yaml:1:1: host: mysql_cdc needs this option."),
+        ("10 minutes", "1 second", "p.yaml:18:3: intervalDuringBacklog: is less than interval. Set 0, or"),
+        ("10 seconds", "10 secnds", "p.yaml:17:3: interval: "),
+        ("spark.backlog.progress", "spark.backlog.progres", "p.yaml:20:5: spark.backlog.progres: there is no such "
+         "setting. Did you mean spark.backlog.progress?"),
+        ("spark.backlog.progress", "interval", "p.yaml:20:5: interval: there is no such setting. Did you mean"),
+        ("  checkpoint: /lake/_checkpoints/orders\n", "", "p.yaml:14:1: pipeline needs checkpoint."),
+        ("table: shop.orders", "table: shop.orders\n  intervall: 1 s", "p.yaml:9:3: intervall: mysql_cdc has no such"),
+        ("table: shop.orders", "table: shop.orders\n  interval: 1 s", "p.yaml:9:3: interval: one interval holds for"),
+        ("table: shop.orders", "tables: shop.*", "p.yaml:8:3: tables needs a sink of type delta_tables."),
+        ("sink:", "source:", "p.yaml:10:1: source is written twice. Write it once."),
+        ("keys: [id]", "keys: id", "p.yaml:13:3: keys: input should be a valid list."),
+        ("keys: [id]", "keys: []", "p.yaml:13:3: keys: list should have at least 1 item after validation, not 0."),
+        ("keys: [id]", "keys: [id]\n  from: ordres", "p.yaml:14:3: There is no stream ordres. Did you mean orders?"),
+        ("keys: [id]", "keys: [id\n  x", "p.yaml:15:9: This is no valid YAML: "),
+        ("name: orders\n  host", "name: my-orders\n  host", "p.yaml:3:3: my-orders is no name for SQL."),
+        ("sink:", "route:\n- source-table: a.b\n  sink-table: c\nsink:", "p.yaml:11:3: route belongs to a sink of"),
+    ],
+)  # fmt: skip
+def test_a_mistake(old: str, new: str, told: str) -> None:
+    found = mistakes(RIGHT.replace(old, new, 1))
+    assert any(line.startswith(told) for line in found), found
+
+
+def test_a_missing_variable_is_named_and_a_value_never_shown() -> None:
+    (told,) = mistakes(RIGHT, {"DB_PASSWROD": SECRET})
+    assert told == (
+        "p.yaml:7:3: The environment has no variable DB_PASSWORD. Did you mean ${DB_PASSWROD}? Set it, or write "
+        "${DB_PASSWORD:-default}."
+    )
+    found = mistakes(RIGHT.replace("port: 3306", "port: ${DB_PASSWORD}"))
+    assert found[0].startswith("p.yaml:5:3: port: is not an integer 1..65535.")
+    found = mistakes(RIGHT.replace("type: delta_upsert", "type: ${DB_PASSWORD}"))
+    assert found[0].startswith("p.yaml:11:3: ${DB_PASSWORD}: there is no such sink.")
+
+
+def test_variables() -> None:
+    text = RIGHT.replace("/lake/_checkpoints/orders", "$${HOME}/${EMPTY:-x}/${A}${B}")
+    made = parse(text, "p.yaml", {"DB_PASSWORD": SECRET, "EMPTY": "", "A": "1", "B": "2"})
+    assert made.pipeline.checkpoint == "${HOME}/x/12"
+    assert mistakes(RIGHT.replace("/lake/_checkpoints/orders", "${1}"))[0].startswith(
+        "p.yaml:16:3: ${ begins no variable."
+    )
+
+
+def test_anchors_and_merged_keys() -> None:
+    text = RIGHT.replace("source:\n", "source:\n  <<: {port: 1, chunkSize: 5}\n")
+    options = parse(text, "p.yaml", {"DB_PASSWORD": SECRET}).sources[0].options
+    assert (options["port"], options["chunkSize"]) == ("3306", "5")
+    found = mistakes(RIGHT.replace("  settings:\n", "  settings: &s\n    spark.x: *s\n"))
+    assert found[0] == "p.yaml:20:5: This alias contains itself."
+
+
+WHOLE = """\
+source:
+  type: mysql_cdc
+  host: db
+  user: reader
+  tables: [shop.*, crm.customer_*]
+  tables.exclude: shop\\.tmp_.*
+route:
+  - source-table: shop.*
+    sink-table: ods/ods_<>
+sink:
+  type: delta_tables
+  path: /lake
+pipeline:
+  name: databases
+  checkpoint: /lake/_checkpoints/databases
+"""
+
+
+def test_whole_databases() -> None:
+    made = parse(WHOLE)
+    assert made.sources[0].options == {
+        "host": "db", "user": "reader", "tables.exclude": "shop\\.tmp_.*", "tablePattern": r"shop\..*|crm\.customer_.*",
+        "format": "debezium", "scanNewlyAddedTables": "true",
+        "metadataColumns": "_change_type,_commit_timestamp,_commit_seq,_database,_table,_columns",
+    }  # fmt: skip
+    assert [(r.source_table, r.sink_table) for r in made.routes] == [("shop.*", "ods/ods_<>")]
+    assert mistakes(WHOLE.replace("  tables: [shop.*, crm.customer_*]", "  table: shop.orders"))[0].startswith(
+        "p.yaml:10:1: A sink of type delta_tables needs a source with tables."
+    )
+    assert mistakes(WHOLE.replace("crm.customer_*", "crm"))[0].startswith(
+        "p.yaml:5:3: tables: 'crm' is not database.table."
+    )
+    assert mistakes(WHOLE.replace("tables.exclude", "tablePattern"))[0].startswith(
+        "p.yaml:6:3: tablePattern: tables sets it."
+    )
+    assert mistakes(WHOLE.replace("ods/ods_<>", "../x"))[0].startswith("p.yaml:9:5: sink-table is a directory below")
+
+
+def test_several_sources_transforms_and_sinks() -> None:
+    text = """\
+source:
+  - {type: hybrid, name: clicks, schema: "id BIGINT", path: /lake/clicks, phases: files}
+  - {type: kafka, name: views, kafka.bootstrap.servers: "k:9092", subscribe: views}
+transform:
+  - name: sums
+    sql: SELECT id, count(*) AS n FROM clicks GROUP BY id
+  - name: other
+    function: jobs:other
+    arguments: {limit: 5}
+sink:
+  - {type: delta_append, name: all, from: clicks, path: /lake/all, checkpoint: /lake/c/all, partitionBy: [id]}
+  - {type: delta_upsert, name: sums, from: sums, path: /lake/sums, keys: [id], checkpoint: /lake/c/sums}
+pipeline:
+  name: many
+"""
+    made = parse(text)
+    assert [made.query_name(sink) for sink in made.sinks] == ["many-all", "many-sums"]
+    assert made.sinks[0].arguments() == {"path": "/lake/all", "partition_by": ["id"]}
+    assert mistakes(text.replace("checkpoint: /lake/c/all, ", ""))[0].startswith("p.yaml:11:5: Each of several sinks")
+    assert mistakes(text.replace("/lake/c/all", "/lake/c/sums"))[0].startswith("p.yaml:12:80: Two sinks have the same")
+    assert mistakes(text.replace("from: clicks, ", "from: clickz, "))[0].endswith(
+        "There are: clicks, other, sums, views."
+    )
+    assert mistakes(text.replace("phases: files", "phases: file"))[0].startswith("p.yaml:2:75: phases: 'file' is not a")
+    assert mistakes(text.replace("    sql: ", "    sqll: "))[0].startswith(
+        "p.yaml:6:5: sqll: transform has no such key."
+    )
+    assert mistakes(text.replace("name: sums\n", "name: clicks\n"))[0].startswith(
+        "p.yaml:5:5: clicks is the name of another"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "A pipeline is a mapping."),
+        ("- a", "A pipeline is a mapping."),
+        ("a: b: c", "This is no valid YAML"),
+        ("source: x\n---\n", "This is no valid YAML"),
+    ],
+)
+def test_no_pipeline(text: str, told: str) -> None:
+    assert told in mistakes(text)[0]
+
+
+def test_no_file(tmp_path: Any) -> None:
+    with pytest.raises(BacklogError, match="cannot be read: No such file"):
+        load(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("written", "matches", "others"),
+    [
+        ("shop.*", ["shop.orders", "shop.a.b"], ["shops.x", "shop"]),
+        (r"shop.\.*", ["shop.orders"], ["shops.x"]),
+        ("shop.order_*", ["shop.order_1", "shop.order_"], ["shop.orders"]),
+        ("shop.order_[0-9]+, crm.x", ["shop.order_12", "crm.x"], ["shop.order_a", "crm.xy"]),
+        ("shop.[a-z]*", ["shop.ab"], ["shop.AB"]),
+        ("*.orders", ["a.orders"], ["a.order"]),
+        ("shop.t_[0-9]{1,2}", ["shop.t_12"], ["shop.t_123"]),
+        ("(shop|crm).x", ["shop.x", "crm.x"], ["shopcrm.x"]),
+    ],
+)
+def test_patterns_of_tables(written: str, matches: list[str], others: list[str]) -> None:
+    pattern = table_pattern([written])
+    assert all(re.fullmatch(pattern, name) for name in matches)
+    assert not any(re.fullmatch(pattern, name) for name in others)
+
+
+@pytest.mark.parametrize("written", ["shop", "", "shop.(", ".x"])
+def test_no_pattern_of_tables(written: str) -> None:
+    with pytest.raises(SettingError):
+        table_pattern([written])
+
+
+def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> None:
+    from backlog_spark.pipelines.schema import pipeline_schema
+    from backlog_spark.spi.registry import documented_options
+
+    schema = pipeline_schema()
+    mysql, hybrid, foreign = schema["$defs"]["source"]["oneOf"]
+    assert {option.name for option in documented_options("mysql_cdc")} <= set(mysql["properties"])
+    assert mysql["additionalProperties"] is False
+    assert mysql["properties"]["type"]["enum"] == ["mysql_cdc"]
+    assert "valueFormat" in hybrid["properties"]
+    assert foreign["additionalProperties"] is True
+    assert mysql["properties"]["startup.mode"]["enum"][0] == "initial"
+    assert set(schema["properties"]) == {"source", "transform", "route", "sink", "pipeline"}
+    (upsert,) = [
+        s for s in schema["$defs"].values() if s.get("properties", {}).get("type", {}).get("const") == "delta_upsert"
+    ]
+    assert set(upsert["required"]) == {"type", "path", "keys"}

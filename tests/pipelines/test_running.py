@@ -1,0 +1,183 @@
+"""``backlog-spark run`` on a real server, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backlog_spark.pipelines.parsing import load
+from backlog_spark.pipelines.running import session_for, start, wait
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.embedded.mysql import MySQLServer
+
+LIMIT_S = 300
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < limit, f"{what} did not come"
+        time.sleep(0.05)
+
+
+def create(server: MySQLServer, database: str, rows: int = 1_000) -> None:
+    server.execute(f"DROP DATABASE IF EXISTS {database}")
+    server.execute(f"CREATE DATABASE {database}")
+    server.execute(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, customer INT, amount INT)")
+    server.execute(
+        f"INSERT INTO {database}.orders VALUES " + ",".join(f"({i}, {i % 7}, {i % 100})" for i in range(rows))
+    )
+
+
+def rows_of(spark: SparkSession, path: str | Path) -> Counter[Any]:
+    return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
+
+
+@contextmanager
+def running(file: Path, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``backlog-spark run`` in a process group of its own, with Delta's jars from the test's cache."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "backlog_spark.tools", "run", str(file), "--json"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def settings(**more: str) -> str:
+    from backlog_spark.embedded.jars import delta_jars
+
+    given = {
+        "spark.master": "local[2,4]",
+        "spark.jars": ",".join(map(str, delta_jars())),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        **more,
+    }
+    return "".join(f"    {name}: {json.dumps(text)}\n" for name, text in given.items())
+
+
+def test_sql_and_functions(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql, "piped")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"""\
+source:
+  type: mysql_cdc
+  name: orders
+  host: 127.0.0.1
+  port: {mysql.port}
+  user: root
+  table: piped.orders
+  startup.mode: snapshot
+transform:
+  - name: large
+    function: tests.pipelines.jobs:large
+    arguments: {{least: 50}}
+  - name: sums
+    sql: SELECT customer, sum(amount) AS total, count(*) AS n FROM large GROUP BY customer
+sink:
+  - type: delta_upsert
+    name: orders
+    from: orders
+    path: {tmp_path}/orders
+    keys: [id]
+    checkpoint: {tmp_path}/c/orders
+  - type: delta_upsert
+    name: sums
+    path: {tmp_path}/sums
+    keys: [customer]
+    checkpoint: {tmp_path}/c/sums
+pipeline:
+  name: piped
+  interval: 100 ms
+  intervalDuringBacklog: 0
+""")
+    pipeline = load(str(file))
+    queries = start(pipeline, session_for(pipeline))
+    assert [query.name for query in queries] == ["piped-orders", "piped-sums"]
+    assert wait(queries)
+    assert rows_of(spark, tmp_path / "orders") == Counter(mysql.execute("SELECT * FROM piped.orders"))
+    sums = (
+        "SELECT customer, CAST(SUM(amount) AS SIGNED), COUNT(*) FROM piped.orders WHERE amount >= 50 GROUP BY customer"
+    )
+    assert rows_of(spark, tmp_path / "sums") == Counter(mysql.execute(sums))
+
+
+def test_ctrl_c_ends_between_two_batches_and_the_next_run_goes_on(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path
+) -> None:
+    create(mysql, "stopped")
+    file, log = tmp_path / "pipeline.yaml", tmp_path / "log"
+    file.write_text(f"""\
+source: {{type: mysql_cdc, host: 127.0.0.1, port: {mysql.port}, user: root, password: "${{THE_PASSWORD}}",
+  table: stopped.orders, maxRowsPerBatch: 100}}
+sink: {{type: delta_upsert, path: {tmp_path}/t, keys: [id]}}
+pipeline:
+  name: stopped
+  checkpoint: {tmp_path}/c
+  interval: 100 ms
+  settings:
+{settings()}""")
+
+    def commits() -> int:
+        return len(list((tmp_path / "c" / "commits").glob("[0-9]*")))
+
+    with running(file, log, THE_PASSWORD="") as process:
+        wait_for(lambda: commits() >= 2 or process.poll() is not None, "a batch")
+        assert process.poll() is None, log.read_text()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(LIMIT_S) == 0, log.read_text()
+    told = log.read_text()
+    assert "Query stopped ends after its running batch. Press Ctrl-C again to end it at once." in told
+    assert "Query stopped has ended after a whole batch." in told
+    assert '"status": "CANCELED"' in told
+    offsets = {path.name for path in (tmp_path / "c" / "offsets").glob("[0-9]*")}
+    assert offsets == {path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")}
+    mysql.execute("DELETE FROM stopped.orders WHERE id < 10")
+    pipeline = load(str(file), {"THE_PASSWORD": ""})
+    queries = start(pipeline, spark)
+    try:
+        wait_for(lambda: not queries[0].isProcessingBacklog, "the end of the backlog")
+        queries[0].processAllAvailable()
+    finally:
+        queries[0].stop()
+    assert rows_of(spark, tmp_path / "t") == Counter(mysql.execute("SELECT * FROM stopped.orders"))
+
+
+@pytest.mark.process
+def test_a_mistake_is_told_before_spark_starts(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "source: {type: mysql_cdc, chunkSizze: 1}\nsink: {type: delta_append, path: /t}\npipeline: {name: x}\n"
+    )
+    with running(file, tmp_path / "log") as process:
+        assert process.wait(LIMIT_S) == 1
+    assert (
+        f"error: {file}:1:27: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?"
+        in (tmp_path / "log").read_text()
+    )
