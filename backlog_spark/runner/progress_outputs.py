@@ -109,11 +109,11 @@ class _Notebook(Output):
         from IPython import display
 
         text = html.escape("\n".join([*self._said, *self._lines]))
-        made = display.HTML(f'<pre role="status" style="white-space: pre-wrap">{text}</pre>')  # type: ignore[no-untyped-call]
+        made = display.HTML(f'<pre role="status" style="white-space: pre-wrap">{text}</pre>')
         if self._is_shown:
-            display.update_display(made, display_id=self._id)  # type: ignore[no-untyped-call]
+            display.update_display(made, display_id=self._id)
         else:
-            display.display(made, display_id=self._id)  # type: ignore[no-untyped-call]
+            display.display(made, display_id=self._id)
         self._is_shown = True
 
 
