@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from backlog_spark.pipelines.parsing import load, parse
 from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.tools.command import command
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,9 +71,15 @@ def create(server: MySQLServer) -> None:
         server.execute(statement)
 
 
-def test_check_of_a_good_server(mysql: MySQLServer, tmp_path: Path) -> None:
-    create(mysql)
-    file = write(tmp_path / "p.yaml", mysql.port, tmp_path)
+@pytest.fixture(params=SERVERS_IN_GRID)
+def server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
+    """A real server of each kind that the source reads."""
+    return pool(request.param)
+
+
+def test_check_of_a_good_server(server: MySQLServer, tmp_path: Path) -> None:
+    create(server)
+    file = write(tmp_path / "p.yaml", server.port, tmp_path)
     found = findings(file)
     assert not {"error", "warning"} & set(found), found
     told = "\n".join(found["ok"])
@@ -80,6 +89,8 @@ def test_check_of_a_good_server(mysql: MySQLServer, tmp_path: Path) -> None:
     shown = invoke("check", str(file))
     assert shown.exit_code == 0
     assert "checked.orders" in shown.output
+    poor = findings(write(file, server.port, tmp_path, user="poor"), THE_PASSWORD=PASSWORD)["error"]
+    assert any("'poor' has no REPLICATION SLAVE" in each for each in poor), poor
 
 
 def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) -> None:
