@@ -204,9 +204,10 @@ class Capture:
         try:
             found = tables_at(self._given, self._offset, rows_per_chunk=100)
             rows = [row for chunk in range(found.chunks) for batch in found.read(chunk) for row in batch.to_pylist()]
-        except (OSError, pymysql.err.Error, BacklogError):
+        except (OSError, pymysql.err.Error, BacklogError) as error:
             # Altered or emptied since then, or the server is killed.
-            if self.in_peace:
+            is_emptied = isinstance(error, BacklogError) and "after the compared position" in error.problem
+            if self.in_peace and not is_emptied:
                 raise
             self.done["not compared"] += 1
             return

@@ -78,8 +78,6 @@ def plain(value: Any) -> Any:
         return value.decode()
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat()
-    if isinstance(value, str) and value.startswith("0000-00-00"):
-        return None  # a zero date, as zeroDate=null has it
     return value
 
 
