@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.familiar_names import choice, described
+from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import (
@@ -24,8 +25,6 @@ from backlog_spark.pipelines.model import (
 )
 from backlog_spark.pipelines.parsing import Pipeline
 from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
-from backlog_spark.streamsql.queries import sql
-from backlog_spark.streamsql.refusals import SqlError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +119,10 @@ def _timed(stream: BacklogStream, watermark: Watermark | None) -> BacklogStream:
 def _by_sql(
     pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
 ) -> BacklogStream:
+    with required("SQL"):
+        from backlog_spark.streamsql.queries import sql
+        from backlog_spark.streamsql.refusals import SqlError
+
     query = transform.sql or ""
     named = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
     try:

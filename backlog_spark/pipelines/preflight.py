@@ -18,12 +18,10 @@ from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
 from backlog_spark.pipelines.document import PipelineError
-from backlog_spark.pipelines.model import DeltaUpsertSink
+from backlog_spark.pipelines.model import DeltaUpsertSink, Transform
 from backlog_spark.pipelines.parsing import Pipeline, load
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 from backlog_spark.spi.registry import documented_options, examine
-from backlog_spark.streamsql.parsing import parsed
-from backlog_spark.streamsql.refusals import SqlError
 
 __all__ = ["Report", "preflight"]
 
@@ -156,16 +154,24 @@ def _java() -> Iterator[Finding]:
 # -- the pipeline -------------------------------------------------------------------------------------------
 
 
+def _statement(pipeline: Pipeline, transform: Transform, index: int) -> Iterator[Finding]:
+    from backlog_spark.streamsql.parsing import parsed
+    from backlog_spark.streamsql.refusals import SqlError
+
+    try:
+        parsed(transform.sql or "")
+    except SqlError as error:
+        place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
+        yield _error(f"{pipeline.file}:{place.line}:{place.column}", error)
+    except BacklogError as error:
+        yield _error(f"transform {transform.name}", error)
+
+
 def _transforms(pipeline: Pipeline) -> Iterator[Finding]:
     for index, transform in enumerate(pipeline.transforms):
-        if transform.sql:
-            try:
-                parsed(transform.sql)
-            except SqlError as error:
-                place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
-                yield _error(f"{pipeline.file}:{place.line}:{place.column}", error)
-            except BacklogError as error:
-                yield _error(f"transform {transform.name}", error)
+        # Without the package, the finding about packages says so.
+        if transform.sql and importlib.util.find_spec("sqlglot"):
+            yield from _statement(pipeline, transform, index)
     for broken in check_functions(pipeline):
         fault = broken.faults[0]
         yield Finding(

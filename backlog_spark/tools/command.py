@@ -9,6 +9,7 @@ import click
 import fsspec  # noqa: F401  (the command needs all of its packages from the beginning)
 import rich  # noqa: F401
 
+from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.tools.pipeline_commands import add_pipeline_commands
 from backlog_spark.tools.report_command import report, ui
@@ -50,7 +51,8 @@ add_pipeline_commands(command)
 def main() -> None:
     """Run the command. An error of ours is one line, and the exit status 1."""
     try:
-        command(standalone_mode=False)
+        with required("This command"):
+            command(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
