@@ -38,6 +38,8 @@ _LONGEST_S = 120
 EMPTIED = ("truncate", "drop")
 """Kinds of rows that tell of a statement, and have no key and no values."""
 AGAIN = "again"
+AGAIN_IF = "again, with a condition"
+"""Once such a row has changed, only the change comes: the same batch, read later, may be without the row."""
 """The kind of rows that a signal asked for."""
 
 
@@ -166,8 +168,8 @@ class Capture:
             with self._shape.lock:
                 self._stream = reader(self._given)
             self._same(rows, self._read(self._stream, self._start(self._stream), self._planned))
-        self._check_again([row for row in rows if row.kind == AGAIN])
-        rows = [row for row in rows if row.kind != AGAIN]
+        self._check_again([row for row in rows if row.kind in (AGAIN, AGAIN_IF)])
+        rows = [row for row in rows if row.kind not in (AGAIN, AGAIN_IF)]
         self.rows += rows
         self.done["batches"] += 1
         self._offset, self._planned = self._planned, None
@@ -256,6 +258,7 @@ class Capture:
 
     def _same(self, rows: list[Row], again: list[Row]) -> None:
         """The same rows, of a stream that was perhaps declared with other columns."""
+        rows, again = ([row for row in some if row.kind != AGAIN_IF] for some in (rows, again))
         one, other = (next((row.values.keys() for row in some if row.values), {}.keys()) for some in (rows, again))
         if one and other:
             common = one & other
@@ -269,7 +272,9 @@ class Capture:
         make = self._of_rows if self.form == "row" else self._of_envelopes
         kind = ""
         if isinstance(partition, SnapshotPartition):
-            kind = AGAIN if isinstance(partition.of, RangeAgain) else "snapshot"
+            kind = "snapshot"
+            if isinstance(partition.of, RangeAgain):
+                kind = AGAIN_IF if partition.of.condition else AGAIN
         found: list[Row] = []
         for batch in worker.read(partition):
             for values in batch.to_pylist():

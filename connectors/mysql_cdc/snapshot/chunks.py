@@ -240,7 +240,8 @@ class Splitter:
             lambda a, b: (int(key[0] or 0) for key in self._steps((a,), (b,), size)),
         )
         keys: list[Key | None] = [(end,) for end in ends]
-        return Chunks((*keys, high) if ended else tuple(keys), counted)
+        # The server's estimates of the pieces may add up to twice its estimate of all.
+        return Chunks((*keys, high) if ended else tuple(keys), min(counted, rows))
 
     # -- questions to the server ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.server.mysql import connect
-from backlog_spark.connectors.mysql_cdc.snapshot.chunks import Splitter, even_step, even_steps
+from backlog_spark.connectors.mysql_cdc.snapshot.chunks import Splitter, estimated_rows, even_step, even_steps
 from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader
@@ -168,6 +168,19 @@ def test_the_bounds_of_the_factor_are_the_users(mysql: MySQLServer) -> None:
     assert all(end % 2_000 == 0 for end in on_rows)
     assert len(on_rows) == ROWS // CHUNK - 1 or len(on_rows) == ROWS // CHUNK
     assert any(end % 2_000 for end in ends(distributionFactorUpper=3_000))
+
+
+def test_pieces_count_no_more_rows_than_the_table_has(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says twice a piece's rows now and then; a progress of 170 % would look like a fault."""
+    given = options(mysql, spread(mysql, "INT", [*range(ROWS)]), chunkSize=CHUNK)
+    exact = Splitter._estimate
+    monkeypatch.setattr(Splitter, "_estimate", lambda self, low, high: 2 * exact(self, low, high))
+    parsed = MySqlOptions.parse(given)
+    with connect(parsed) as connection:
+        schema = check(given)[0]
+        chunks = Splitter(connection, schema, parsed).next(None, None)
+        assert len(chunks.ends) > 2, "cut by arithmetic"
+        assert chunks.rows == estimated_rows(connection, schema)
 
 
 def test_a_batch_with_a_limit_is_stepped_so_that_it_keeps_to_it(mysql: MySQLServer) -> None:
