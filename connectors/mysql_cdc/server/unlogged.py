@@ -143,7 +143,7 @@ def is_replica(connection: Connection[Any]) -> bool:
         except pymysql.err.ProgrammingError:  # before 8.0.22
             return bool(query(connection, "SHOW SLAVE STATUS"))
     running = query(connection, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Slave_running', 'Slaves_running')")
-    if any(text(value).upper() not in ("OFF", "0") for _, value in running):
+    if any(is_on(text(value)) for _, value in running):
         return True
     try:
         return bool(query(connection, "SHOW ALL SLAVES STATUS"))
@@ -151,6 +151,11 @@ def is_replica(connection: Connection[Any]) -> bool:
         if error.args[0] not in _NO_RIGHT:
             raise
         return False  # only a user with SLAVE MONITOR sees a stopped replication
+
+
+def is_on(status: str) -> bool:
+    """Whether ``Slave_running`` or ``Slaves_running`` says so. Both are empty while MariaDB starts or shuts down."""
+    return status.upper() not in ("OFF", "0", "")
 
 
 def check_cascades(connection: Connection[Any], schema: TableSchema) -> None:

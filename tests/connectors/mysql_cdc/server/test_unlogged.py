@@ -59,6 +59,13 @@ def test_a_database_that_is_not_logged_is_refused(
         assert "is not seen if it is run from a default database that is not logged" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("status", "runs"), [("ON", True), ("OFF", False), ("1", True), ("2", True), ("0", False), ("", False)]
+)
+def test_a_mariadb_that_starts_is_no_replica(status: str, runs: bool) -> None:
+    assert unlogged.is_on(status) == runs
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("kind", [MySQLServer, MARIADB_SERVERS[0]])
 def test_a_replica_that_does_not_log_what_it_replicates_is_refused(kind: type[MySQLServer]) -> None:
