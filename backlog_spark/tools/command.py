@@ -31,7 +31,7 @@ def inspect(checkpoint: str, as_json: bool) -> None:
 
     CHECKPOINT is the query's checkpointLocation, on a disk or in a store that fsspec knows.
     """
-    from backlog_spark.tools.inspect import inspected, shown
+    from backlog_spark.tools.inspection import inspected, shown
     from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
     found = inspected(StoredCheckpoint(checkpoint))

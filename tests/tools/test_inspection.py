@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from backlog_spark import tools
 from backlog_spark.errors import BacklogError
 from backlog_spark.tools.command import command
-from backlog_spark.tools.inspect import inspected
+from backlog_spark.tools.inspection import inspected
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
 _LIVE = {"version": 3, "isProcessingBacklog": False, "isBacklog": False, "position": ["binlog.000002", 157]}
@@ -171,3 +172,12 @@ def test_it_needs_no_spark(checkpoint: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["query"] == "orders"
+
+
+@pytest.mark.process
+def test_the_module_runs_as_a_file_as_spark_submit_runs_it() -> None:
+    """Python then looks for modules in that folder first. None may have a name of the standard library."""
+    file = Path(tools.__file__).parent / "__main__.py"
+    done = subprocess.run([sys.executable, file, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "inspect" in done.stdout
