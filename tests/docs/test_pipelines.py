@@ -13,6 +13,7 @@ from click.shell_completion import get_completion_class
 from backlog_spark.pipelines.parsing import parse
 from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.tools.command import command
+from tests.pipelines.conftest import own_paths  # noqa: F401
 
 from .blocks import ROOT
 
