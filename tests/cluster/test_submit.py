@@ -56,6 +56,7 @@ def executors_have_it(found: dict[str, Any], cluster: SparkCluster) -> bool:
     return all(any(place.startswith(folder) for folder in folders) for place in found["tasks"])
 
 
+@pytest.mark.grid
 def test_an_archive_that_is_unpacked_beside_the_driver(cluster: SparkCluster, archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "environment", filter="fully_trusted")
