@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from backlog_spark.tools.history import percentile
 
 __all__ = ["Commit", "freshness", "gaps", "greatest", "percentile", "read_log", "waits"]
 
@@ -73,18 +74,6 @@ def waits(commits: Iterable[tuple[float, Any]], changes: Iterable[tuple[Any, flo
             marks.append(mark)
     found = ((bisect.bisect_left(marks, mark), at) for mark, at in changes)
     return [times[index] - at for index, at in found if index < len(times)]
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least this percentage of the values does not exceed (nearest rank).
-
-    Examples
-    --------
-    >>> [percentile([4.0, 1.0, 3.0, 2.0], p) for p in (50, 75, 95)]
-    [2.0, 3.0, 4.0]
-    """
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def gaps(times: Sequence[float]) -> list[float]:

@@ -14,6 +14,7 @@ from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import (
     DeltaAppendSink,
@@ -23,7 +24,6 @@ from backlog_spark.pipelines.model import (
     Transform,
     Watermark,
 )
-from backlog_spark.pipelines.parsing import Pipeline
 from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
 
 if TYPE_CHECKING:

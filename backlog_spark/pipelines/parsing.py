@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
@@ -13,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import choice, nearest
-from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.settings import PREFIX, parse_settings
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.pipelines.declared import DeclaredSource, Pipeline
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
 from backlog_spark.pipelines.model import (
     SINKS,
@@ -28,9 +26,10 @@ from backlog_spark.pipelines.model import (
     Watermark,
     keys_of,
 )
+from backlog_spark.pipelines.together import Together, told
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options, discover
 
-__all__ = ["FORMATS", "DeclaredSource", "Pipeline", "load", "parse"]
+__all__ = ["FORMATS", "load", "parse"]
 
 _SECTIONS: Final = ("source", "transform", "route", "sink", "pipeline")
 _TEXTS: Final = ("properties", "settings", "storageOptions")
@@ -38,64 +37,6 @@ FORMATS: Final = ("avro", "csv", "delta", "json", "kafka", "orc", "parquet", "ra
 """Spark's own streaming sources. Their options are not checked."""
 
 _Section = TypeVar("_Section", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class DeclaredSource:
-    """A source with its options as texts.
-
-    Parameters
-    ----------
-    section : Source
-    options : dict
-        They may be secret.
-    """
-
-    section: Source
-    options: dict[str, str] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A file that is correct as far as it can be known without a server.
-
-    Parameters
-    ----------
-    file : str
-        The file's name, for errors.
-    directory : str
-        Where modules of its functions are looked for.
-    """
-
-    file: str
-    directory: str
-    sources: tuple[DeclaredSource, ...]
-    transforms: tuple[Transform, ...]
-    routes: tuple[Route, ...]
-    sinks: tuple[SinkSection, ...]
-    pipeline: PipelineSection
-    document: Document = field(repr=False)
-
-    def error(self, path: Path, problem: str, hint: str = "") -> PipelineError:
-        """The error for a mistake that is found later, at a key of the file."""
-        redacted = self.document.redacted
-        return PipelineError(self.file, [Fault(self.document.place(path), redacted(problem), redacted(hint))])
-
-    def input_of(self, sink: SinkSection) -> str:
-        """The stream that a sink gets."""
-        if sink.input is not None:
-            return sink.input
-        return self.transforms[-1].name if self.transforms else self.sources[0].section.name
-
-    def checkpoint_of(self, sink: SinkSection) -> str:
-        return sink.checkpoint or self.pipeline.checkpoint or ""
-
-    def query_name(self, sink: SinkSection) -> str:
-        return self.pipeline.name if len(self.sinks) == 1 else f"{self.pipeline.name}-{sink.name}"
-
-    def at(self, section: str, index: int) -> Path:
-        """The path of a section's item."""
-        return _at(self.document, section, index)
 
 
 def load(file: str, environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -125,10 +66,6 @@ def parse(text: str, file: str = "pipeline.yaml", environment: Mapping[str, str]
     if made is None or document.faults:
         raise PipelineError(file, document.faults or [Fault(Place(1, 1), "This is no pipeline.")])
     return made
-
-
-def _at(document: Document, section: str, index: int) -> Path:
-    return (section, index) if isinstance(document.data.get(section), list) else (section,)
 
 
 class _Parser:
@@ -169,7 +106,7 @@ class _Parser:
             settings,
             document,
         )
-        _Together(made).check()
+        Together(made).check()
         return made
 
     def _items(self, section: str) -> list[tuple[Any, Path]]:
@@ -251,7 +188,7 @@ class _Parser:
         try:
             pattern = table_pattern(names)
         except SettingError as error:
-            self._document.fault((*path, "tables"), *_told(error))
+            self._document.fault((*path, "tables"), *told(error))
             pattern = ".*"
         return {
             "tablePattern": pattern,
@@ -290,7 +227,7 @@ class _Parser:
                 if name is None and len(seen) > 1:
                     return  # likely needed only because another one was left out
                 if name is None or all(fault.place != place for fault in self._document.faults):
-                    self._document.fault(at, *_told(error))
+                    self._document.fault(at, *told(error))
                 if name is None:
                     return
                 del left[name]
@@ -322,7 +259,7 @@ class _Parser:
         try:
             return parse_duration(text, key)
         except SettingError as error:
-            self._document.fault(path, *_told(error))
+            self._document.fault(path, *told(error))
             return None
 
     def _check_settings(self, found: PipelineSection) -> None:
@@ -347,105 +284,8 @@ class _Parser:
                 try:
                     parse_settings({name: text})
                 except SettingError as error:
-                    self._document.fault(at, *_told(error))
-
-
-def _told(error: SettingError) -> tuple[str, str]:
-    """Problem and hint for a line that has the setting and its value. The list of all options is too long there."""
-    problem = error.problem.removeprefix(f"{error.setting} = {error.value!r}: ")
-    found = re.match(r"(Did you mean [^?]+\?) Options: ", error.hint)
-    return f"{error.setting}: {problem}", found[1] if found else error.hint
+                    self._document.fault(at, *told(error))
 
 
 def _field(kind: type[BaseModel], alias: str) -> str:
     return next((name for name, found in kind.model_fields.items() if (found.alias or name) == alias), alias)
-
-
-class _Together:
-    """What must fit between sections that are right by themselves."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._fault = pipeline.document.fault
-
-    def check(self) -> None:
-        self._names()
-        self._sinks()
-        self._whole_databases()
-
-    def _names(self) -> None:
-        of, seen = self._pipeline, dict[str, Path]()
-        named = [("source", i, s.section.name) for i, s in enumerate(of.sources)]
-        named += [("transform", i, t.name) for i, t in enumerate(of.transforms)]
-        for section, index, name in named:
-            path = of.at(section, index)
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                self._fault((*path, "name"), f"{name} is no name for SQL.", "Use letters, digits and _.")
-            elif name.lower() in seen:
-                line = of.document.place(seen[name.lower()]).line
-                self._fault(
-                    (*path, "name"), f"{name} is the name of another stream (line {line}).", "Give each a name."
-                )
-            seen[name.lower()] = path
-        for index, transform in enumerate(of.transforms):
-            if bool(transform.sql) == bool(transform.function):
-                self._fault(of.at("transform", index), "A transform has either sql or function.")
-            elif transform.arguments and transform.sql:
-                self._fault((*of.at("transform", index), "arguments"), "arguments belong to a function.")
-        for index, source in enumerate(of.sources):
-            if own := [name for name in source.options if name.lower() in {o.lower() for o in INTERVAL_OPTIONS}]:
-                self._fault(
-                    (*of.at("source", index), own[0]), f"{own[0]}: one interval holds for the whole pipeline.",
-                    "Write interval and intervalDuringBacklog under pipeline.",
-                )  # fmt: skip
-
-    def _sinks(self) -> None:
-        of = self._pipeline
-        streams = [*(s.section.name for s in of.sources), *(t.name for t in of.transforms)]
-        several = len(of.sinks) > 1
-        checkpoints: set[str] = set()
-        names: set[str] = set()
-        for index, sink in enumerate(of.sinks):
-            path = of.at("sink", index)
-            if sink.input is not None and sink.input not in streams:
-                self._fault(
-                    (*path, "from"), f"There is no stream {sink.input}.", choice(sink.input, streams, "There are")
-                )
-            if sink.input is None and not of.transforms and len(of.sources) > 1:
-                self._fault(path, "A sink needs from: there are several sources.", f"There are {', '.join(streams)}.")
-            if several and sink.name in names:
-                self._fault((*path, "name"), f"Two sinks have the name {sink.name}.", "Give each sink a name.")
-            names.add(sink.name)
-            if several and not sink.checkpoint:
-                self._fault(path, "Each of several sinks needs a checkpoint: it is a query of its own.")
-            where = of.checkpoint_of(sink)
-            if not where and not several:
-                self._fault(("pipeline",), "pipeline needs checkpoint.", "A restart continues from it.")
-            if where and where in checkpoints:
-                self._fault((*path, "checkpoint"), "Two sinks have the same checkpoint.", "Give each one of its own.")
-            checkpoints.add(where)
-
-    def _whole_databases(self) -> None:
-        of = self._pipeline
-        sync = [index for index, sink in enumerate(of.sinks) if sink.SYNC]
-        with_tables = [index for index, source in enumerate(of.sources) if source.section.tables is not None]
-        if with_tables and not sync:
-            path = (*of.at("source", with_tables[0]), "tables")
-            self._fault(path, "tables needs a sink of type delta_tables.", "For one sink write table or tablePattern.")
-        if sync and not with_tables:
-            self._fault(of.at("sink", sync[0]), "A sink of type delta_tables needs a source with tables.")
-        if sync and (len(of.sinks) > 1 or len(of.sources) > 1 or of.transforms):
-            self._fault(
-                of.at("sink", sync[0]), "A sink of type delta_tables takes the rows of one source as they are.",
-                "Put other sources, transforms and sinks into a pipeline of their own.",
-            )  # fmt: skip
-        if of.routes and not sync:
-            self._fault(of.at("route", 0), "route belongs to a sink of type delta_tables.", "Leave it out.")
-        for index, route in enumerate(of.routes):
-            path = of.at("route", index)
-            try:
-                table_pattern([route.source_table])
-            except SettingError as error:
-                self._fault((*path, "source-table"), *_told(error))
-            if not route.sink_table.strip("/") or ".." in route.sink_table.split("/"):
-                self._fault((*path, "sink-table"), "sink-table is a directory below the sink's path.")

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
+from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.document import PipelineError
 from backlog_spark.pipelines.model import DeltaUpsertSink, Transform
-from backlog_spark.pipelines.parsing import Pipeline, load
+from backlog_spark.pipelines.parsing import load
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 from backlog_spark.spi.registry import documented_options, examine
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.parsing import Pipeline
+from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.spark.driver_claim import is_dead
 
 __all__ = ["Removal", "removals", "remove"]

@@ -16,7 +16,7 @@ from backlog_spark.api.verify import verify
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
-from backlog_spark.pipelines.parsing import Pipeline
+from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.spark.session import register

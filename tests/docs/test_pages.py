@@ -43,6 +43,7 @@ def test_the_links_lead_somewhere(page: Path) -> None:
         assert heading in [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings], (file, heading)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
 def test_the_examples_import_and_define_what_they_use(page: Path) -> None:
     """A page's blocks are read one after the other. Only the session, `spark`, is the reader's own."""
@@ -53,6 +54,7 @@ def test_the_examples_import_and_define_what_they_use(page: Path) -> None:
     assert f'"{page.name}"' in tested or page.name in ("hybrid.md", "mysql_cdc.md"), f"no test runs {page.name}"
 
 
+@pytest.mark.process
 def test_the_site_builds_and_asks_no_other_host(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", ROOT / "mkdocs.yml", "--site-dir"]
     built = subprocess.run([*command, tmp_path], capture_output=True, text=True)
