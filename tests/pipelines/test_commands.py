@@ -125,6 +125,7 @@ def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) ->
     assert "the server keeps its binary log for 1 s" in "\n".join(found["warning"])
 
 
+@pytest.mark.process
 def test_check_of_a_file_with_mistakes_and_of_no_server(tmp_path: Path) -> None:
     file = write(tmp_path / "p.yaml", 1, tmp_path, source="chunkSizze: 1")
     found = findings(file)
