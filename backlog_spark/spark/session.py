@@ -194,15 +194,19 @@ def _is_of_spark(entry: str) -> bool:
 
 def _start_faster(spark: SparkSession) -> None:
     """Put `startup` on the path of Spark's Python processes. Workers without the directory ignore it."""
+    wanted = parse_settings(own_conf(spark))["spark.backlog.fastPythonStart"] == "true"
+    if not wanted or not internals.is_usable("Python start"):
+        return
     ours = str(Path(startup.__file__).parent)
     environment = spark.sparkContext.environment
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
-    wanted = parse_settings(own_conf(spark))["spark.backlog.fastPythonStart"] == "true"
-    if wanted and internals.is_usable("Python start") and ours not in before:
+    if ours not in before:
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*before, ours] if entry)
-        server = startup.fork_server(spark.sparkContext.pythonExec, _of_processes(spark), _ours(spark))
-        if server is not None:
-            environment[startup.SERVER] = server
+    # The path may have got longer since the last call. A server forks only processes of its own environment.
+    environment.pop(startup.SERVER, None)
+    server = startup.fork_server(spark.sparkContext.pythonExec, _of_processes(spark), _ours(spark))
+    if server is not None:
+        environment[startup.SERVER] = server
 
 
 def _of_processes(spark: SparkSession) -> dict[str, str]:

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+import backlog_spark as bs
 from backlog_spark.spark import startup
 from backlog_spark.spark.session import register_source, session_conf
 
@@ -199,7 +200,34 @@ def test_what_killed_servers_left_is_removed(server: str, tmp_path: Path) -> Non
     assert start(server, tmp_path).communicate("", timeout=30)[0].startswith("["), "one that listens is left alone"
 
 
-def test_spark_s_processes_are_forked(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def kept_environment(spark: SparkSession) -> Iterator[dict[str, str]]:
+    """What the session gives to Python processes, with the values from before put back after the test."""
+    bs.register(spark)
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    yield environment
+    environment.clear()
+    environment.update(before)
+
+
+def until_it_answers(path: str) -> None:
+    """Wait for the end of the server's imports: it then refuses a process that is not like it."""
+    until(Path(path).exists)
+    text = json.dumps({"fingerprint": ""}).encode()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.settimeout(60)
+        other.connect(path)
+        socket.send_fds(other, [len(text).to_bytes(4, "big")], [0, 1, 2])
+        other.sendall(text)
+        assert other.recv(1) == b"n"
+
+
+@pytest.mark.parametrize("is_added_later", [False, True])
+def test_spark_s_processes_are_forked(
+    spark: SparkSession, tmp_path: Path, kept_environment: dict[str, str], is_added_later: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     notes = str(tmp_path / "notes")
 
     def note(what: str) -> None:
@@ -238,7 +266,12 @@ def test_spark_s_processes_are_forked(spark: SparkSession, tmp_path: Path) -> No
         def close(self) -> None:
             pass
 
+    if is_added_later:  # as `backlog-spark run` does for a second pipeline in one program
+        before = kept_environment.get(startup.SERVER)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     register_source(spark, NumbersSource)
+    assert not is_added_later or kept_environment[startup.SERVER] != before
+    until_it_answers(kept_environment[startup.SERVER])
     numbers = spark.readStream.format("numbers_of_forks").load()
     rows: list[int] = []
     with session_conf(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
