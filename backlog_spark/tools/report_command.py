@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -39,12 +40,21 @@ def report(checkpoint: str, output: str, as_json: bool) -> None:
 @click.command()
 @click.argument("checkpoints", nargs=-1, required=True)
 @click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65_535))
-def ui(checkpoints: tuple[str, ...], port: int) -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON when the server answers."
+)
+def ui(checkpoints: tuple[str, ...], port: int, as_json: bool) -> None:
     """Serve the report pages of CHECKPOINTS on 127.0.0.1, and keep them up to date. Ctrl-C ends it."""
     from backlog_spark.tools.ui import LiveServer
 
     server = LiveServer(checkpoints, port)
-    click.echo(f"Open {server.url} (Ctrl-C ends this command)")
+    # The socket listens already, so a script may connect as soon as it has read this.
+    if as_json:
+        click.echo(
+            json.dumps({"url": server.url, "port": server.server_port, "pid": os.getpid(), "pages": server.pages})
+        )
+    else:
+        click.echo(f"Open {server.url} (Ctrl-C ends this command)")
     try:
         server.serve_forever()
     except KeyboardInterrupt:

@@ -61,6 +61,11 @@ class LiveServer(ThreadingHTTPServer):
         """Where the pages are."""
         return f"http://{_HOST}:{self.server_port}/"
 
+    @property
+    def pages(self) -> list[dict[str, str]]:
+        """Each checkpoint with the address of its page."""
+        return [{"checkpoint": each.location, "url": f"{self.url}{i}/"} for i, each in enumerate(self.watched)]
+
     def shutdown(self) -> None:
         """End the open streams of events too."""
         self.stopping.set()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -95,3 +100,22 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(SettingError, match=r"--port = \d+: cannot be used: .*in use"):
             LiveServer([root], taken.getsockname()[1])
+
+
+@pytest.mark.process
+def test_a_script_gets_the_addresses_as_one_line_of_json(tmp_path: Path) -> None:
+    roots = [str(checkpoint_of(tmp_path / name, story())) for name in ("a", "b")]
+    command = [sys.executable, "-m", "backlog_spark.tools", "ui", "--json", *roots]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            assert (told["url"], told["pid"]) == (f"http://127.0.0.1:{told['port']}/", process.pid)
+            assert [page["checkpoint"] for page in told["pages"]] == roots
+            for page in told["pages"]:
+                with urlopen(page["url"], timeout=60) as answer:
+                    assert answer.status == HTTPStatus.OK
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stdout.read() == ""
