@@ -22,11 +22,19 @@ from backlog_spark.pipelines.document import PipelineError
 from backlog_spark.pipelines.model import DeltaUpsertSink, Transform
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
-from backlog_spark.spi.registry import documented_options, examine
+from backlog_spark.spi.registry import (
+    CONNECTORS,
+    KEEPS_METADATA,
+    connector_module,
+    data_source,
+    documented_options,
+    examine,
+)
 
 __all__ = ["Report", "preflight"]
 
 _JAVA: Final = 17
+_DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _DELTA_JARS: Final = re.compile(r"delta-spark|delta_2")
 # What Delta needs for a table, compared with the server's size of it. Parquet is mostly smaller.
 _SPACE: Final = 1
@@ -75,6 +83,8 @@ def preflight(file: str) -> Report:
         if found is not None:
             tables += found.tables
             findings += _keys(pipeline, found)
+            if not all(_has_begun(_local(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
+                findings += found.first
     findings += _targets(pipeline, tables)
     return Report(tuple(_redacted(pipeline, finding) for finding in findings), tuple(tables))
 
@@ -112,16 +122,45 @@ def _packages(pipeline: Pipeline) -> Iterator[Finding]:
         names = ("backlog-spark", "pyspark", "delta-spark", "deltalake")
         versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names if _is_installed(name))
         yield Finding(Severity.OK, "packages", f"{versions}.")
+    yield from _jars(pipeline)
+
+
+def _jars(pipeline: Pipeline) -> Iterator[Finding]:
+    """Jars that the sinks and sources need. The sources ``mysql_cdc`` and ``hybrid`` need none."""
     settings = pipeline.pipeline.settings
     jars = " ".join(settings.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
-    if ("spark.jars" in settings or "spark.jars.packages" in settings) and not _DELTA_JARS.search(jars):
+    has_jars = "spark.jars" in settings or "spark.jars.packages" in settings
+    if has_jars and not _DELTA_JARS.search(jars):
         yield Finding(
             Severity.ERROR, "jars", "the settings name jars, and Delta's are not among them.",
-            "Add io.delta:delta-spark_4.2_2.13:4.4.0 to spark.jars.packages.",
+            f"Add {_DELTA_PACKAGE} to spark.jars.packages.",
+        )  # fmt: skip
+    needed = [s.section.name for s in pipeline.sources if s.section.type == "kafka"]
+    if needed and "spark-sql-kafka" not in jars and not _is_in_spark("spark-sql-kafka"):
+        version = importlib.metadata.version("pyspark") if _is_installed("pyspark") else "4.2.0"
+        more = "" if has_jars else f",{_DELTA_PACKAGE}"
+        yield Finding(
+            Severity.ERROR, f"source {needed[0]}", "Spark's Kafka source is in a jar that the settings do not name.",
+            f"Add org.apache.spark:spark-sql-kafka-0-10_2.13:{version}{more} to spark.jars.packages. Or use the type "
+            "hybrid, which needs no jars.",
         )  # fmt: skip
     for jar in filter(None, settings.get("spark.jars", "").split(",")):
         if "://" not in jar and not Path(jar).is_file():
             yield Finding(Severity.ERROR, "jars", f"there is no file {jar}.", "Correct spark.jars.")
+
+
+def _is_in_spark(jar: str) -> bool:
+    """Whether Spark brings a jar, or its defaults or spark-submit's arguments name it."""
+    found = importlib.util.find_spec("pyspark")
+    homes = [Path(os.environ["SPARK_HOME"])] if os.environ.get("SPARK_HOME") else []
+    homes += [Path(found.origin).parent] if found and found.origin else []
+    if any(True for home in homes for _ in home.glob(f"jars/*{jar}*.jar")):
+        return True
+    configured = [Path(os.environ["SPARK_CONF_DIR"])] if os.environ.get("SPARK_CONF_DIR") else []
+    configured += [home / "conf" for home in homes]
+    texts = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    texts += [p.read_text(errors="replace") for c in configured if (p := c / "spark-defaults.conf").is_file()]
+    return any(jar in text for text in texts)
 
 
 def _is_installed(name: str) -> bool:
@@ -185,9 +224,9 @@ def _source(
 ) -> tuple[Examination | None, list[Finding]]:
     findings = []
     index = next(i for i, declared in enumerate(pipeline.sources) if declared.section.name == name)
-    secrets = {option.name.lower() for option in documented_options(source_format) if option.secret}
+    hidden, secrets = pipeline.document.hidden, _secrets(source_format)
     for option, text in options.items():
-        if option.lower() in secrets and text and text not in pipeline.document.hidden:
+        if re.fullmatch(secrets, option, re.IGNORECASE) and text and not any(value in text for value in hidden):
             line = pipeline.document.place((*pipeline.at("source", index), option)).line
             findings.append(
                 Finding(
@@ -195,14 +234,35 @@ def _source(
                     "Write ${NAME}, and set that variable.",
                 )
             )  # fmt: skip
+    if source_format in KEEPS_METADATA:
+        options = {"metadataLocation": "/", **options}  # the query sets it; nothing is written here
     try:
-        found = examine(source_format, options)
+        found = _of_kafka(options) if source_format == "kafka" else examine(source_format, options)
     except BacklogError as problem:
         return None, [*findings, _error(f"source {name}", problem)]
     if found is None:
         told = f"{source_format} cannot be looked at without Spark; the query checks it when it starts."
         return None, [*findings, Finding(Severity.NOTE, f"source {name}", told)]
     return found, [*findings, *found.findings]
+
+
+def _secrets(source_format: str) -> str:
+    """Regular expression for the whole names of a source's options with secret values."""
+    source_format = "hybrid" if source_format == "kafka" else source_format  # it knows Kafka's
+    names = [re.escape(option.name) for option in documented_options(source_format) if option.secret]
+    if source_format in CONNECTORS:
+        names.append(getattr(data_source(source_format), "secrets", ""))
+    return "|".join(filter(None, names)) or "(?!)"
+
+
+def _of_kafka(options: dict[str, str]) -> Examination | None:
+    """Spark's own Kafka source. The client of the source ``hybrid`` asks the brokers, if it is installed."""
+    try:
+        examination = connector_module("hybrid", "kafka.examination")
+    except ImportError:
+        return None
+    examined: Examination | None = examination.examine_spark(options)
+    return examined
 
 
 def _keys(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:

@@ -76,8 +76,11 @@ class Examination:
         Those that the options ask for.
     kept_ms : int or None
         How long the server keeps the changes that a snapshot needs; None: for ever.
+    first : tuple of Finding
+        Those that matter only if a query starts for the first time: where it begins, and what is there.
     """
 
     findings: tuple[Finding, ...]
     tables: tuple[FoundTable, ...] = ()
     kept_ms: int | None = None
+    first: tuple[Finding, ...] = ()

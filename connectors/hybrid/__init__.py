@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .examination import examine
 from .source import HybridDataSource, check_options, check_start, documented_options, inspect
 
-__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "inspect"]
+__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "examine", "inspect"]

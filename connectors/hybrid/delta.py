@@ -140,6 +140,9 @@ class DeltaPhase(ListedPhase):
         self._lists = {repr(position): self._files_of(table)}
         return {**position, "files": len(self._files(position)), "file": 0, "offset": 0}
 
+    def _present(self) -> list[DataFile]:
+        return self._files_of(self._table(self.options.version, self.options.time))
+
     def _fixed(self, position: Position) -> dict[str, Any]:
         return {"table": position["table"], "version": position["version"]}
 

@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from backlog_spark.spi.examination import Finding
+
 from .decode.base import Decoder
 
-__all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
+__all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Outlook", "Phase", "Position", "Seen", "Step"]
 
 # Makes the decoder for records with these columns. Pickled with the phase.
 DecoderOf = Callable[[pa.Schema], Decoder]
@@ -101,6 +103,43 @@ class Step:
     total: int | None = None
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What the phases before give to a phase, as far as it can be known before they are read.
+
+    Parameters
+    ----------
+    last_ms : int or None
+        Time of their newest row, milliseconds since 1970; None: they give none.
+    is_sure : bool
+        Whether ``last_ms`` is known. Otherwise the rows must be read for it.
+    wait_ms : int
+        Rough time until the phase begins.
+    """
+
+    last_ms: int | None = None
+    is_sure: bool = True
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found in a phase's data before a query starts.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+    first : sequence of Finding
+        Those that matter only at a query's first start.
+    then : Outlook
+        For the next phase.
+    """
+
+    findings: Sequence[Finding] = ()
+    first: Sequence[Finding] = ()
+    then: Outlook = Outlook()
+
+
 class Phase(ABC):
     """One part of a hybrid source. Pickled to the workers, so connections are opened lazily and not pickled.
 
@@ -158,6 +197,16 @@ class Phase(ABC):
         ------
         BacklogError
         """
+
+    def examine(self, before: Outlook) -> Seen:
+        """Look at the data for ``backlog-spark check``. Needs no `open`, and reads no rows.
+
+        Raises
+        ------
+        BacklogError
+            The data cannot be read at a query's first start.
+        """
+        return Seen(then=before)
 
     def columns_at_hand(self) -> list[pa.Schema] | None:
         """Columns of a sample of the phase's data, one schema per part; None if they cannot be known beforehand.

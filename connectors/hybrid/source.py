@@ -28,7 +28,17 @@ from .options import HybridOptions
 from .phases import METADATA, Columns, Phase
 from .reader import HybridStreamReader
 
-__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "inspect", "make_phases"]
+__all__ = [
+    "HybridDataSource",
+    "check_columns",
+    "check_options",
+    "check_start",
+    "columns_of",
+    "documented_options",
+    "inspect",
+    "make_phases",
+    "names_of",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +94,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     """Check the options, and say whether the source starts with backlog."""
     parsed = HybridOptions.parse(options)
     phases = make_phases(parsed)
-    _check_names(parsed.metadata, _names(parsed.schema))
+    _check_names(parsed.metadata, names_of(parsed.schema))
     return SourceInfo(
         starts_in_backlog=phases[0].is_bounded,
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
@@ -105,20 +115,25 @@ def check_start(options: Mapping[str, str]) -> None:
     declared = source.schema()
     parsed = HybridOptions.parse(options)
     schema = cast(StructType, StructType.fromDDL(declared)) if isinstance(declared, str) else declared
-    columns = _columns(schema, parsed.metadata)
+    columns = columns_of(schema, parsed.metadata)
     phases = make_phases(parsed)
     try:
         for phase in phases:
             phase.open(columns)
             phase.check()
-        _check_columns(phases, columns.data)
+        check_columns(phases, columns.data)
     finally:
         for phase in phases:
             phase.close()
 
 
-def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
-    """Refuse columns that no phase has, and columns whose types do not fit."""
+def check_columns(phases: Sequence[Phase], data: pa.Schema, *, with_types: bool = True) -> None:
+    """Refuse columns that no phase has, and columns whose types do not fit.
+
+    Raises
+    ------
+    SettingError
+    """
     from .files.casting import Uncastable, caster, find_field  # 0.2 s, which sessions that read nothing need not take
 
     missing, there = set(data.names), dict[str, None]()
@@ -134,6 +149,8 @@ def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
                 if index is None:
                     continue
                 absent.discard(field.name)
+                if not with_types:
+                    continue
                 try:
                     caster(schema.field(index).type, field.type)
                 except Uncastable as error:
@@ -179,7 +196,7 @@ class HybridDataSource(StreamOnly):
         options = HybridOptions.parse(dict(self.options))
         metadata = from_arrow_schema(pa.schema([(name, METADATA[name]) for name in options.metadata]))
         if options.schema:
-            _check_names(options.metadata, _names(options.schema))
+            _check_names(options.metadata, names_of(options.schema))
             more = "".join(f", {f.name} {f.dataType.simpleString()}" for f in metadata)
             return options.schema + more
         for index, phase in enumerate(make_phases(options)):
@@ -196,13 +213,13 @@ class HybridDataSource(StreamOnly):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = HybridOptions.parse(dict(self.options))
         phases = make_phases(options)
-        columns = _columns(schema, options.metadata)
+        columns = columns_of(schema, options.metadata)
         for phase in phases:
             phase.open(columns)
         return for_this_spark(HybridStreamReader(options, phases, columns, self._declaring))
 
 
-def _columns(schema: StructType, asked: Sequence[str]) -> Columns:
+def columns_of(schema: StructType, asked: Sequence[str]) -> Columns:
     """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last."""
     arrow = to_arrow_schema(schema, timezone="UTC") if HAS_LIMITS else to_arrow_schema(schema)  # Spark 4.0: in UTC
     names = [f.name for f in arrow]
@@ -247,7 +264,7 @@ def _check_names(metadata: Sequence[str], data: Iterable[str]) -> None:
 _DDL = re.compile(r"""`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<(>),]|[^\s`'"<(>),:]+""")
 
 
-def _names(schema: str) -> list[str]:
+def names_of(schema: str) -> list[str]:
     """The column names of a DDL. Spark's own parser would need its JVM."""
     found: list[str] = []
     depth, is_name = 0, True

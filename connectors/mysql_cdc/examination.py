@@ -46,9 +46,8 @@ def examine(options: Mapping[str, str]) -> Examination:
         findings += of_tables
         found = tuple(_described(connection, schema) for schema in tables)
         kept = kept_ms(connection)
-        if parsed.has_snapshot and found:
-            findings.append(_of_time(found, kept))
-    return Examination(tuple(findings), found, kept)
+        first = (_of_time(found, kept),) if parsed.has_snapshot and found else ()
+    return Examination(tuple(findings), found, kept, first)
 
 
 def _of_server(connection: Connection[Any], options: MySqlOptions) -> Iterator[Finding]:

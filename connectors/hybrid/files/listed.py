@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..phases import Columns, Limit, Phase, Position, Step
+from backlog_spark.common.durations import format_duration
+from backlog_spark.spi.examination import Finding, Severity
+
+from ..phases import Columns, Limit, Outlook, Phase, Position, Seen, Step
 from .entries import DataFile, FilePartition
 from .formats import Format
 from .layouts import Layout
@@ -20,6 +24,9 @@ from .reading import Reader
 from .stores import Store, arguments_for, scheme_of, store_of
 
 __all__ = ["ListedPhase"]
+
+# For a rough estimate only: compressed files, two cores.
+_BYTES_PER_S = 30 << 20
 
 
 class ListedPhase(Phase):
@@ -89,6 +96,32 @@ class ListedPhase(Phase):
     @abstractmethod
     def _begin(self) -> Position:
         """The position before the first row of the present data."""
+
+    def examine(self, before: Outlook) -> Seen:
+        files = self._present()
+        if not files:
+            nothing = Finding(Severity.NOTE, f"phase {self.name}", f"there is no file in {self._url}.")
+            return Seen(first=[nothing], then=replace(before, last_ms=None, is_sure=True))
+        size = sum(file.size for file in files)
+        rows = [file.rows for file in files]
+        counted = f"{len(files):,} file{'s' if len(files) > 1 else ''}"
+        if None not in rows:
+            counted += f" with {sum(row or 0 for row in rows):,} rows"
+        takes_ms = max(1, size // _BYTES_PER_S) * 1000
+        found = Finding(
+            Severity.OK, f"phase {self.name}",
+            f"{counted}, {size:,} bytes, in {self._url}: roughly {format_duration(takes_ms)} with two cores.",
+        )  # fmt: skip
+        last, is_sure = None, True
+        if self._read.timestamp_column:
+            reader = Reader(self.name, self._store(), self.format, Columns(pa.schema([])), self._read.fails_on_loss)
+            scan = Handover(files, reader, self.format, Columns(pa.schema([])), self._read)
+            last, is_sure = scan.newest()
+        return Seen(first=[found], then=Outlook(last, is_sure, before.wait_ms + takes_ms))
+
+    @abstractmethod
+    def _present(self) -> Sequence[DataFile]:
+        """The files that a query would read if it started now."""
 
     def first(self, position: Position) -> Position:
         return self._at(position, (0, 0))

@@ -107,6 +107,12 @@ class FilePhase(ListedPhase):
         store, directory = self._metadata()
         return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "offset": 0}
 
+    def _present(self) -> list[DataFile]:
+        return [
+            DataFile(f.found.path, f.found.size, f.found.tag, values_in(f.found.path[f.below :]))
+            for f in self._listing()
+        ]
+
     def _listing(self) -> list[Listed]:
         paths = [store_of(path, self._storage)[1] for path in self.options.paths]
         base = store_of(self.options.base_path, self._storage)[1] if self.options.base_path else ""

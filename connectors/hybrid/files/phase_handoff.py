@@ -102,8 +102,25 @@ class Handover:
             found["dedup"] = store.name(path)
         return found
 
+    def newest(self) -> tuple[int | None, bool]:
+        """The greatest time in milliseconds, as in `as_json`, and whether the files' metadata alone tell it."""
+        greatest: list[int] = []
+        for _, spans in self._latest():
+            if spans is None:
+                return None, False
+            greatest += [last for _, _, last in spans if last is not None]
+        return (max(greatest) // 1000 if greatest else None), True
+
     def _spans(self) -> Iterator[tuple[Piece, int | None]]:
         """The pieces of all files, with their greatest microseconds."""
+        for file, spans in self._latest():
+            if spans is None:
+                yield Piece(file), self._scanned(Piece(file))
+            else:
+                yield from ((Piece(file, first, end), last) for first, end, last in spans)
+
+    def _latest(self) -> Iterator[tuple[DataFile, Spans | None]]:
+        """All files, with the greatest times of their pieces from their metadata, if these have them."""
         column = self._options.timestamp_column
 
         def latest(file: DataFile) -> tuple[DataFile, Spans | None]:
@@ -114,11 +131,7 @@ class Handover:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for at in range(0, len(self._files), 1_000):
-                for file, spans in pool.map(latest, self._files[at : at + 1_000]):
-                    if spans is None:
-                        yield Piece(file), self._scanned(Piece(file))
-                    else:
-                        yield from ((Piece(file, first, end), last) for first, end, last in spans)
+                yield from pool.map(latest, self._files[at : at + 1_000])
 
     def _scanned(self, piece: Piece) -> int | None:
         found = []

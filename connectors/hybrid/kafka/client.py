@@ -184,6 +184,10 @@ class KafkaClient(Lookups):
         """
 
     @abstractmethod
+    def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Settings of topics, such as ``retention.ms``. Needs the right DESCRIBE_CONFIGS. Only for messages."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections. The client may be used again, and then connects again."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from backlog_spark.errors import BacklogError
 
@@ -272,6 +272,15 @@ class ConfluentClient(KafkaClient):
             if isinstance(answer, KafkaException):
                 raise TopicGone(self.clean(answer.args[0].str()))
         return {(p.topic, p.partition): answer.offset for p, answer in found.items()}
+
+    def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        asked = {ConfigResource(ResourceType.TOPIC, name): name for name in sorted(names)}
+        found = self._ask(lambda admin, bound: admin.describe_configs(list(asked), request_timeout=bound))
+        return {
+            asked[resource]: {name: entry.value for name, entry in answer.items()}
+            for resource, answer in found.items()
+            if not isinstance(answer, KafkaException)
+        }
 
     def fetch(self, partition: Partition, start: int, until: int) -> Iterator[_Messages]:
         consumer = self._open_consumer()

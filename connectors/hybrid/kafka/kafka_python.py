@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka import errors as kafka_errors
-from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
 from kafka.admin._partitions import IsolationLevel
 
 from backlog_spark.errors import BacklogError, SettingError
@@ -212,6 +212,14 @@ class KafkaPythonClient(KafkaClient):
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found = self._ask(lambda admin: admin.list_partition_offsets(wanted, level))
         return {(p.topic, p.partition): answer.offset for p, answer in found.items()}
+
+    def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(names)]
+        found = self._ask(lambda admin: admin.describe_configs(asked, config_filter="all"))
+        return {
+            topic: {name: entry["value"] for name, entry in entries.items()}
+            for topic, entries in found.get("topic", {}).items()
+        }
 
     def fetch(self, partition: Partition, start: int, until: int) -> Iterator[_ConsumerRecords]:
         wanted = TopicPartition(*partition)

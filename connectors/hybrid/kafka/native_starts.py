@@ -24,15 +24,19 @@ from .pins import Pin
 from .planner import Planner
 from .properties import Properties
 
-__all__ = ["STARTING_OPTIONS", "failed", "pinned", "starting_offsets"]
+__all__ = ["SPARKS_DEFAULTS", "SPARKS_OPTIONS", "STARTING_OPTIONS", "failed", "pinned", "starting_offsets"]
 
 STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """Options of Spark's Kafka source that say where it begins, in lower case."""
 
-_OTHERS = (
-    "subscribe", "subscribepattern", "assign", "startingoffsetsbytimestampstrategy", "failondataloss",
-    "kafka.bootstrap.servers", "kafka.isolation.level",
+SPARKS_OPTIONS = (
+    *STARTING_OPTIONS, "subscribe", "subscribepattern", "assign", "startingoffsetsbytimestampstrategy",
+    "failondataloss", "kafka.bootstrap.servers", "kafka.isolation.level",
 )  # fmt: skip
+"""Its options that the planner needs, in lower case."""
+
+SPARKS_DEFAULTS = {"startingoffsets": "latest", "kafka.isolation.level": "read_uncommitted"}
+"""Defaults that differ from those of the source ``hybrid``."""
 
 
 def pinned(admin: KafkaAdmin, options: Mapping[str, str]) -> dict[str, Any]:
@@ -95,10 +99,8 @@ def failed(options: Mapping[str, str], error: AdminError) -> BacklogError:
 
 
 def _parsed(options: Mapping[str, str]) -> KafkaOptions:
-    known = {name: value for name, value in options.items() if name in (*STARTING_OPTIONS, *_OTHERS)}
-    # The defaults of Spark's source.
-    defaults = {"startingoffsets": "latest", "kafka.isolation.level": "read_uncommitted"}
-    return KafkaOptions.parse({**defaults, **known})
+    known = {name: value for name, value in options.items() if name in SPARKS_OPTIONS}
+    return KafkaOptions.parse({**SPARKS_DEFAULTS, **known})
 
 
 def _error(properties: Properties, options: Mapping[str, str], error: AdminError) -> BacklogError:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from backlog_spark.errors import SettingError
 
-from ..phases import Columns, DecoderOf, Limit, Phase, Position, Step
+from ..phases import Columns, DecoderOf, Limit, Outlook, Phase, Position, Seen, Step
 from .arrow import Shape, raw_schema
 from .client import KafkaClient
 from .clients import open_client
@@ -101,6 +101,11 @@ class KafkaPhase(Phase):
 
     def check(self) -> None:
         self._planner.check()
+
+    def examine(self, before: Outlook) -> Seen:
+        from .examination import examine_topics  # not needed in a query
+
+        return examine_topics(self._options, f"phase {self.name}", before, time.time() * 1000)
 
     def columns_at_hand(self) -> list[pa.Schema] | None:
         found = self.schema()

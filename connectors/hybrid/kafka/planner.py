@@ -78,6 +78,12 @@ class Planner:
         self._options = options
         self._client = client
 
+    def present(self, now_ms: float) -> Pin:
+        """The state of the topics now. Raises a `BacklogError` if one does not exist."""
+        cluster = self._look()
+        self._check_there(cluster)
+        return self._pin(cluster, now_ms)
+
     def pin(self, now_ms: float) -> Pin:
         """The state of the topics now, for a phase that begins later. Reports what can be known already."""
         cluster = self._look()

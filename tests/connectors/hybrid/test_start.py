@@ -12,8 +12,8 @@ import pytest
 from backlog_spark.connectors.hybrid.delta import DeltaPhase
 from backlog_spark.connectors.hybrid.files import FilePhase
 from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
-from backlog_spark.connectors.hybrid.phases import Phase
-from backlog_spark.connectors.hybrid.source import _check_columns
+from backlog_spark.connectors.hybrid.phases import Outlook, Phase
+from backlog_spark.connectors.hybrid.source import check_columns
 from backlog_spark.errors import BacklogError, SettingError
 
 
@@ -28,7 +28,7 @@ def raw() -> KafkaPhase:
 
 
 def check(phases: list[Phase], **columns: pa.DataType) -> None:
-    _check_columns(phases, pa.schema(list(columns.items())))
+    check_columns(phases, pa.schema(list(columns.items())))
 
 
 def test_types_that_differ_between_phases(tmp_path: Path) -> None:
@@ -68,3 +68,16 @@ def test_a_missing_delta_table(tmp_path: Path, version: dict[str, str]) -> None:
     phase = DeltaPhase("old", {"path": str(tmp_path / "table"), **version})
     with pytest.raises(BacklogError, match=r"The Delta table .*table cannot be opened"):
         phase.columns_at_hand()
+
+
+def test_what_check_tells_of_a_delta_table(tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    at = pa.array([1_700_000_000_000_000, 1_700_000_001_000_000], pa.timestamp("us", "UTC"))
+    write_deltalake(tmp_path / "table", pa.table({"n": [1, 2], "at": at}))
+    phase = DeltaPhase("old", {"path": str(tmp_path / "table"), "timestampColumn": "at", "startingOverlap": "1 s"})
+    seen = phase.examine(Outlook())
+    size = sum(file.stat().st_size for file in (tmp_path / "table").glob("*.parquet"))
+    (found,) = seen.first
+    assert f"1 file with 2 rows, {size:,} bytes, in {tmp_path}/table" in found.problem
+    assert seen.then == Outlook(1_700_000_001_000, is_sure=True, wait_ms=1_000)
