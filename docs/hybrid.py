@@ -144,7 +144,7 @@ access key) or `spark.sql.redaction.options.regex` (by default url). `bs.registe
 second setting. Each query of `backlog_spark` calls it. Set your own value before that call. If you only use
 `readStream` with an installed package, `bs.register` is not called. Then set it in `spark-defaults.conf`, on one line:
 
-```
+```properties
 {line}
 ```
 

@@ -1,11 +1,12 @@
-"""The Python examples of a page, run with a test's inputs in place of the reader's."""
+"""The code blocks of a page. Its Python examples run with a test's inputs in place of the reader's."""
 
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from markdown_it import MarkdownIt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,9 +14,21 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each code block, in order. An indented block has no language."""
+    found = MarkdownIt("commonmark").parse(page.read_text())
+    return [(token.info, token.content) for token in found if token.type in ("fence", "code_block")]
+
+
+def spans(page: Path) -> list[str]:
+    """The code within the text, such as names and commands, in order. Tables too, whose cells are text here."""
+    found = MarkdownIt("commonmark").parse(page.read_text())
+    return [part.content for token in found for part in token.children or () if part.type == "code_inline"]
+
+
 def python_blocks(page: Path) -> list[str]:
     """The blocks marked ``python``, in order."""
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for language, code in blocks(page) if language == "python"]
 
 
 def run(code: str, names: dict[str, Any], inputs: Mapping[str, Any]) -> None:

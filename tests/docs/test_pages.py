@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from docs.generate import HERE, pages
 
@@ -51,7 +53,8 @@ def test_the_examples_import_and_define_what_they_use(page: Path) -> None:
     checked = subprocess.run([*command, "-"], input="\n".join(python_blocks(page)), capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     tested = "".join(test.read_text() for test in Path(__file__).parent.glob("test_*.py"))
-    assert f'"{page.name}"' in tested or page.name in ("hybrid.md", "mysql_cdc.md"), f"no test runs {page.name}"
+    elsewhere = ("hybrid.md", "mysql_cdc.md", "spark_versions.md")
+    assert f'"{page.name}"' in tested or page.name in elsewhere, f"no test runs {page.name}"
 
 
 @pytest.mark.process
@@ -72,6 +75,22 @@ def test_pages_name_tests_and_commands_that_exist() -> None:
         text = page.read_text()
         assert all((ROOT / file).exists() for file in re.findall(r"`(tests/[\w/]+\.py)`", text)), page.name
         assert set(re.findall(r"`make ([a-z-]+)\b", text)) <= targets, page.name
+
+
+def test_the_table_of_extras_is_that_of_the_package() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = {
+        name: {Requirement(line).name for line in text.split("\n") if line} - {"backlog-spark"}
+        for name, text in setup["options.extras_require"].items()
+        if name not in ("test", "browser", "dev")
+    }
+    rows = re.findall(r"^\| (`[`\w, ]+`) \| ([^|]+) \|.*\|$", (HERE / "install.md").read_text(), re.MULTILINE)
+    shown = {name: (names, packages) for names, packages in rows for name in re.findall(r"\w+", names)}
+    assert shown.keys() == extras.keys()
+    for names, packages in rows:
+        wanted = set().union(*(extras[name] for name in re.findall(r"\w+", names)))
+        assert not wanted or {part.split()[0] for part in packages.split(", ")} == wanted, names
 
 
 def test_the_readme_has_absolute_links_for_the_page_of_the_package_index() -> None:

@@ -18,6 +18,7 @@ from backlog_spark.embedded.jars import delta_jars
 from backlog_spark.embedded.launch import launch
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.server import free_port
+from tests.docs.blocks import python_blocks
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180
@@ -72,8 +73,12 @@ JOB = """
     import json, sys
     from pyspark.sql import SparkSession
 
-    address, folder, mysql = sys.argv[1:]
-    spark = SparkSession.builder.remote(address).getOrCreate()
+    example, folder = sys.argv[1:]
+    names = {}
+    exec(example, names)
+    spark, options, query = names["spark"], names["options"], names["query"]
+    query.processAllAvailable()
+    query.stop()
 
     def run(stream, name, kind):
         out = stream.writeStream.format(kind).option("checkpointLocation", f"{folder}/c-{name}")
@@ -83,11 +88,9 @@ JOB = """
 
     spark.range(3).selectExpr("id", "id * 2 AS n").write.parquet(f"{folder}/old")
     files = spark.readStream.format("hybrid").option("phases", "files").option("metadataLocation", f"{folder}/m")
-    options = {"host": "127.0.0.1", "port": mysql, "user": "root", "table": "connect.t"}
-    table = spark.readStream.format("mysql_cdc").options(**options)
     found = {
         "files": run(files.load(f"{folder}/old"), "files", "parquet"),
-        "table": run(table.load(), "table", "delta"),
+        "table": sorted(tuple(r)[:2] for r in spark.read.format("delta").load(f"{folder}/orders").collect()),
     }
 
     import backlog_spark as bs
@@ -123,8 +126,19 @@ def test_sources_run_and_the_rest_is_refused(server: str, mysql: MySQLServer, tm
     mysql.execute("CREATE DATABASE connect")
     mysql.execute("CREATE TABLE connect.t (id INT PRIMARY KEY, v VARCHAR(10))")
     mysql.execute("INSERT INTO connect.t VALUES (1, 'one'), (2, 'two')")
+    (example,) = python_blocks(ROOT / "docs" / "spark_versions.md")
+    for old, new in (
+        ("sc://server:15002", server),
+        ('"host": "db"', f'"host": "127.0.0.1", "port": "{mysql.port}"'),
+        ('"user": "reader", "passwordFile": "/etc/backlog/mysql-password"', '"user": "root"'),
+        ("shop.orders", "connect.t"),
+        ("/lake/", f"{tmp_path}/"),
+        ("query.awaitTermination()", ""),
+    ):
+        assert old in example
+        example = example.replace(old, new)
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(JOB), server, str(tmp_path), str(mysql.port)],
+        [sys.executable, "-c", textwrap.dedent(JOB), example, str(tmp_path)],
         capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
