@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections import Counter
@@ -21,8 +22,6 @@ LIMIT_S = 300
 _CONF = {
     "spark.driver.memory": "700m",
     "spark.executor.memory": "640m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
@@ -72,7 +71,9 @@ class Submitted:
         self._cluster, self._module, self.folder = cluster, module, folder
         self._job = {**job, "folder": str(folder)}
         files = [*delta_jars(), *spark_kafka_jars(), *jars]
-        self._conf = {**_CONF, "spark.jars": ",".join(map(str, files)), **dict(conf or {})}
+        # As the other JVMs of the tests (tests/classes.py), which have them from the variable itself.
+        of_executors = {"spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"]}
+        self._conf = {**_CONF, **of_executors, "spark.jars": ",".join(map(str, files)), **dict(conf or {})}
         self._driver: subprocess.Popen[bytes] | None = None
         self.log = folder / "driver.log"
         folder.mkdir(exist_ok=True)

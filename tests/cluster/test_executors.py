@@ -12,6 +12,7 @@ import pytest
 
 from tests.connectors.mysql_cdc.replay import Writers, options, table_rows
 from tests.faults.test_kill_driver import Job, after_the_switch, create, in_binary_log, in_snapshot
+from tests.faults.watching import newest
 from tests.operators.scripted import append
 
 from .submitted import Submitted
@@ -37,22 +38,19 @@ def sums(tables: list[pa.Table]) -> Counter[tuple[int, ...]]:
     return Counter(zip(*(found[name].to_pylist() for name in ("k", "v_sum", "v_count", "v_max")), strict=True))
 
 
-def newest(folder: Path) -> int:
-    return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=-1)
-
-
 @pytest.mark.parametrize(
-    "deaths",
+    ("deaths", "losses"),
     [
-        pytest.param(["behind the shuffle"], id="some"),
+        pytest.param(["behind the shuffle"], 1, id="some"),
         pytest.param(
             ["before the shuffle", "behind the shuffle", "in the sink", "between two jobs"],
+            2,
             id="all",
             marks=pytest.mark.grid,
         ),
     ],
 )
-def test_keyed_sums(cluster: SparkCluster, tmp_path: Path, deaths: list[str]) -> None:
+def test_keyed_sums(cluster: SparkCluster, tmp_path: Path, deaths: list[str], losses: int) -> None:
     chance = random.Random(5)
     # URLs, and a blank in each path.
     job = {name: f"file://{tmp_path}/its {name}" for name in ("checkpoint", "target")}
@@ -70,7 +68,7 @@ def test_keyed_sums(cluster: SparkCluster, tmp_path: Path, deaths: list[str]) ->
     query.live(*deaths)
     query.until(lambda: newest(checkpoint / "commits") >= 0, "a commit")
     # The state is on the executors now. One by one is lost in a batch that changes it.
-    for number in range(2):
+    for number in range(losses):
         before = newest(checkpoint / "offsets")
         more()
         query.until(lambda before=before: newest(checkpoint / "offsets") > before, "a live batch")

@@ -23,6 +23,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, options, table_rows
 
 from .job import start
+from .watching import newest, transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,8 +53,7 @@ class Job:
         }
 
     def newest(self, log: str) -> int:
-        names = (p.name for p in (self.checkpoint / log).glob("*")) if (self.checkpoint / log).is_dir() else ()
-        return max((int(n) for n in names if n.isdigit()), default=-1)
+        return newest(self.checkpoint / log)
 
     def offset(self, batch: int) -> dict[str, Any]:
         try:
@@ -69,11 +69,7 @@ class Job:
 
     def transactions(self) -> list[int]:
         """Batch ids in the target's log, in order of its versions."""
-        found = []
-        for path in sorted((self.target / "_delta_log").glob("*.json")):
-            actions = [json.loads(line) for line in path.read_text().splitlines()]
-            found += [action["txn"]["version"] for action in actions if "txn" in action]
-        return found
+        return transactions(self.target)
 
 
 def in_snapshot(job: Job) -> bool:

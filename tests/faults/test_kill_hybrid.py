@@ -21,6 +21,7 @@ from tests.integration.topics import Topic
 
 from .hybrid_job import start
 from .test_kill_driver import task_workers
+from .watching import newest, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,11 +51,10 @@ class Job:
         }
 
     def newest(self, log: str) -> int:
-        folder = self.root / "checkpoint" / log
-        return max((int(p.name) for p in folder.glob("*") if p.name.isdigit()), default=-1)
+        return newest(self.root / "checkpoint" / log)
 
     def written(self) -> int:
-        return len(list((self.root / "target" / "_delta_log").glob("*.json")))
+        return len(versions(self.root / "target"))
 
     def done(self) -> tuple[int, int, int]:
         return self.newest("offsets"), self.newest("commits"), self.written()

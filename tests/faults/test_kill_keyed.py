@@ -38,6 +38,7 @@ from .keyed_job import (
     start,
 )
 from .test_kill_driver import task_workers
+from .watching import transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -401,8 +402,7 @@ def compare(spark: SparkSession, job: dict[str, str], tables: list[pa.Table]) ->
     spark.createDataFrame(pa.concat_tables(tables)).createOrReplaceTempView("given")
     expected = Counter(tuple(r) for r in spark.sql(f"SELECT k, {AGGREGATES} FROM given GROUP BY k").collect())
     assert Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect()) == expected
-    log = sorted((Path(job["target"]) / "_delta_log").glob("*.json"))
-    batches = [a["txn"]["version"] for p in log for a in map(json.loads, p.read_text().splitlines()) if "txn" in a]
+    batches = transactions(Path(job["target"]))
     assert batches == sorted(set(batches)), "a batch was written twice"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from tests.connectors.mysql_cdc.replay import Writers, options, table_rows
 
 from .job import start
 from .test_kill_driver import Job, create, mysql, run_and_kill, wait_for
+from .watching import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["mysql"]
 
 
+@functools.cache
+def is_repair(version: Path) -> bool:
+    return "repair after a verification" in version.read_text()
+
+
 def repairs(job: Job) -> int:
-    return sum("repair after a verification" in p.read_text() for p in (job.target / "_delta_log").glob("*.json"))
+    return sum(map(is_repair, versions(job.target)))
 
 
 def is_repaired(job: Job) -> bool:
     """A repair is committed, and the query's next batch is not."""
-    newest = max((job.target / "_delta_log").glob("*.json"), default=None)
-    return newest is not None and "repair after a verification" in newest.read_text()
+    return any(map(is_repair, versions(job.target)[-1:]))
 
 
 def is_corrupted(job: Job) -> bool:
@@ -45,6 +51,7 @@ def test_a_driver_that_is_killed_around_a_repair_loses_and_repeats_nothing(
     create(mysql, table)
     job = Job(tmp_path, options(mysql, table, chunkSize=5_000), None)
     writers = Writers(mysql, table, 3, threads=1, keys=2_000)
+    writers.pause = 0.02  # leaves the query time for the verification
     with writers:
         run_and_kill(job, moment, tmp_path / "driver.log", "tests.faults.repair_job")  # type: ignore[arg-type]
         query = start(spark, job.described)

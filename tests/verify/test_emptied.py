@@ -10,6 +10,7 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 from .jobs import create, run_to_the_end, source
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 
+@pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_a_truncate_after_the_compared_position_is_refused_until_the_query_has_read_it(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:

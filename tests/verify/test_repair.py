@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 import backlog_spark as bs
 from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
-from tests.connectors.mysql_cdc.replay import table_rows
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, table_rows
 
 from .jobs import EVERY, Beside, commit, corrupt, create, found, source, wait
 
@@ -37,6 +37,7 @@ def started(of: Any, root: Path, spark: SparkSession) -> bs.BacklogQuery:
     return query
 
 
+@pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_it_mends_exactly_what_differs_while_query_and_writers_go_on(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:
