@@ -95,13 +95,12 @@ _JDBC = Artifact(
     "mysql", "mysql-connector-java", "8.0.15", "8ae9fca44d84506399d7f806a7896e4e056daa31571ec67c645bdcacfa434f58"
 )
 
-# Spark's own Kafka source, and its dependencies that pyspark/jars does not have. No mirror has the token provider of
-# 4.2.0. That of 4.0.0 has the same classes.
+# Spark's own Kafka source, and its dependencies that pyspark/jars does not have.
 _SPARK_KAFKA = pinned(
     {
         "org.apache.spark": """
             spark-sql-kafka-0-10_2.13 4.2.0 64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705
-            spark-token-provider-kafka-0-10_2.13 4.0.0 f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767
+            spark-token-provider-kafka-0-10_2.13 4.2.0 641c7947afc8aa1189e433b7c2d305293993c8691bc1c2062d6d4f513b12518c
         """,
         "org.apache.kafka": """
             kafka-clients 3.9.2 014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8
