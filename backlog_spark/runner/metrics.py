@@ -75,8 +75,8 @@ METRICS: Final[Mapping[str, Metric]] = {
         Metric(
             "backlog_spark_source_freshness_seconds", "histogram", "seconds", _SOURCE,
             "Time from a commit at the source to the commit of its rows in the main output, for the oldest row of each "
-            "live batch. Only for sources that tell when their rows were committed, such as mysql_cdc. It includes the "
-            "difference between the two machines' clocks.",
+            "live batch. Only mysql_cdc has it, and a source of your own that sets committedMs in its offset. The "
+            "source hybrid and Spark's own do not. It includes the difference between the two machines' clocks.",
             _FRESHNESS_S,
         ),
         Metric(
