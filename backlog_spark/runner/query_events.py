@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
@@ -60,6 +61,7 @@ class QueryEvents:
         self._metrics: QueryMetrics | None = None  # when the query has a name
         self._switches = 0
         self._estimated = time.monotonic()
+        self._read: dict[str, float] = {}  # rows of each source in the present backlog, as estimated
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
@@ -81,6 +83,7 @@ class QueryEvents:
 
     def run(self, run_id: str, described: Mapping[str, Any]) -> None:
         """Called when a run has started."""
+        self._read = {}
         self.add("run", run_id=run_id, **described)
         self.switches()
 
@@ -187,6 +190,9 @@ class QueryEvents:
             except Exception as error:  # it is for display only
                 _log.debug("No estimate of query %s: %s", self._name(), first_line(error))
             else:
+                # Later stages of a batch start at 0 again.
+                self._read = {each.name: max(each.rows, self._read.get(each.name, 0.0)) for each in found}
+                found = [replace(each, rows=self._read[each.name]) for each in found]
                 told = [{"name": each.name, "rows": round(each.rows), "total": each.total} for each in found]
                 self.add("estimate", after_batch=self._tracker.last_batch, sources=told)
                 if self._metrics is not None:
