@@ -1,7 +1,7 @@
 """The progress of a query for people: a line for each source in backlog, and one for each switch.
 
 On a terminal rich draws it, if it is installed. In Jupyter one HTML display is updated in place. Elsewhere nothing is
-shown, unless it is asked for: then a line for each commit.
+shown, unless it is asked for: then a line for each commit, and one a minute in a long batch.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class ProgressLine:
     out : file object, optional
         Default: standard error, or the notebook's cell.
     force : bool
-        Write also if ``out`` is no terminal: one line per commit. Default false.
+        Write also if ``out`` is no terminal: one line per commit, and one a minute in a long batch. Default false.
     """
 
     def __init__(self, query: QueryHandle, out: TextIO | None = None, *, force: bool = False) -> None:

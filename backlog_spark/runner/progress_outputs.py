@@ -1,4 +1,4 @@
-"""Where progress is shown: drawn over on a terminal, updated in place in a notebook, or a line for each commit."""
+"""Where progress is shown: drawn over on a terminal, updated in place in a notebook, or in a log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import html
 import importlib.util
 import sys
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 __all__ = ["Output", "output_for"]
+
+_EVERY_S = 60.0
+"""How long a log waits for its next line. A backlog in one commit may take hours."""
 
 
 class Output(ABC):
@@ -118,15 +122,19 @@ class _Notebook(Output):
 
 
 class _Lines(Output):
-    """Prints the lines after each commit."""
+    """Prints the lines after each commit, and now and then while a long batch runs."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._commits = -1
+        self._lines: Sequence[str] = ()
+        self._printed = 0.0
 
     def show(self, lines: Sequence[str], commits: int) -> None:
-        if commits != self._commits:
-            self._commits = commits
+        now = time.monotonic()
+        is_due = now - self._printed >= _EVERY_S and list(lines) != list(self._lines)
+        if commits != self._commits or is_due:
+            self._commits, self._lines, self._printed = commits, lines, now
             for line in lines:
                 self.say(line)
 

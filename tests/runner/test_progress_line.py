@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from backlog_spark.decide.coordinator import Mode
+from backlog_spark.runner import progress_outputs
 from backlog_spark.runner.estimate import SourceRows
 from backlog_spark.runner.progress_line import ProgressLine, Snapshot, render
 from backlog_spark.runner.progress_outputs import output_for
@@ -95,6 +96,16 @@ def test_a_log_stays_quiet_and_a_forced_one_has_switches_and_commits() -> None:
         "a line",
         "copy: stream mode from batch 3 on, because source orders has left its backlog",
     ]
+
+
+def test_a_log_shows_a_long_batch_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_outputs, "_EVERY_S", 0.0)
+    log = io.StringIO()
+    output = output_for(log, is_default=False, force=True)
+    assert output is not None
+    for line in ("10 %", "10 %", "20 %"):
+        output.show([line], 0)
+    assert log.getvalue().splitlines() == ["10 %", "20 %"]
 
 
 def test_a_terminal_is_drawn_over(monkeypatch: pytest.MonkeyPatch) -> None:
