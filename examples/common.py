@@ -51,9 +51,10 @@ def follow(
         while query.isProcessingBacklog and query.isActive:
             time.sleep(0.05)
         _raise_if_ended(query)
+        commits = query.backlogProgress.commits_in_backlog
         line.say(
             f"Switch to streaming after {time.time() - began:.1f} s, at batch {query.history[-1].batch_id}: "
-            f"the backlog took {query.backlogProgress.commits_in_backlog} commits"
+            f"the backlog took {commits} commit{'' if commits == 1 else 's'}"
         )
         end = time.time() + arguments.seconds
         while (time.time() < end or not query.backlogProgress.commits_after) and query.isActive:

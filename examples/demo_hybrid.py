@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> str:
 
         progress = follow(query, arguments, began, end_of_changes)
         print(write_report(folder / "checkpoint", "demo-hybrid"), flush=True)
-        print("Comparing each minute with the files and the topic", flush=True)
+        print("Comparing each minute, a row of the Delta table, with the files and the topic", flush=True)
         return outcome(progress, compare(spark, target, expected(folder / "history", broker)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from backlog_spark.embedded.session import _LOG4J2
 from backlog_spark.runner.metrics import METRICS
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -76,3 +77,8 @@ def test_each_panel_says_what_it_shows_and_none_overlaps() -> None:
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24
         taken |= cells
+
+
+def test_a_local_session_logs_by_the_same_rules() -> None:
+    lines = (CONF / "log4j2.properties").read_text().splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == _LOG4J2.splitlines()
