@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.shell_completion import get_completion_class
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.parsing import parse
 from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.tools.command import command
 from tests.pipelines.conftest import own_paths  # noqa: F401
 
-from .blocks import ROOT
+from .blocks import ROOT, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,14 @@ def test_the_page_shows_the_examples() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     without_texts = re.sub(r'^ *""".*"""\n\n?', "", (EXAMPLES / "jobs.py").read_text(), flags=re.MULTILINE)
     assert code == without_texts
+
+
+def test_the_page_shows_mistakes_as_they_are_told() -> None:
+    file = text_of("orders.yaml").replace("  user:", "  usr:").replace("  keys:", "  keyz:")
+    with pytest.raises(BacklogError) as raised:
+        parse(file, "pipeline.yaml", {"DB_PASSWORD": "secret"})
+    [(_, shown)] = [block for block in blocks(ROOT / "docs" / "pipelines.md") if block[0] == "text"]
+    assert f"error: {raised.value}\n".startswith(shown.removesuffix("…\n"))
 
 
 @pytest.mark.process  # click asks bash for its version

@@ -20,6 +20,16 @@ PAGE = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
 _START, COMPARE, ELSEWHERE, REPAIR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+def test_the_page_shows_a_result_as_it_is_printed() -> None:
+    found = bs.Verification(
+        ("shop.orders",), "file:/lake/orders", 1842, 1790, "binlog.000007:8812", 1_000_000, 999_999,
+        missing=1, different=1, differences=(
+            bs.Difference("missing", {"id": 17}), bs.Difference("different", {"id": 1204}, ("amount", "state")),
+        ),
+    )  # fmt: skip
+    assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [repr(found)]
+
+
 def test_the_examples_find_and_repair_a_difference(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
