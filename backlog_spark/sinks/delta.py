@@ -14,14 +14,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
 
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_access import TableAccess
-from backlog_spark.sinks.delta_columns import RESERVED, check_table, refuse_reserved
+from backlog_spark.sinks.delta_columns import RESERVED, TYPE_WIDENING, changed_types, check_table, refuse_reserved
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.delta_roads import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
@@ -70,7 +71,8 @@ class DeltaSink(Sink):
     properties : mapping of str to str
         Table properties of a table that the sink creates.
     merge_schema : bool
-        Whether to add columns that the table lacks. They are NULL in existing rows.
+        Whether to add columns that the table lacks. They are NULL in existing rows. And whether to widen columns of a
+        table with the property ``delta.enableTypeWidening``.
     small_batch_rows, small_batch_bytes : int
         Maximum size of a live batch that delta-rs commits; 0 rows: Spark commits all batches.
     storage_options : mapping of str to str
@@ -111,6 +113,7 @@ class DeltaSink(Sink):
         self._context: SinkContext | None = None
         self._stored: tuple[StructField, ...] = ()
         self._columns: tuple[str, ...] = ()
+        self._casts: dict[str, DataType] = {}  # columns that are wider in the table
         self._fitting = ""  # the table's schema that the stream's columns were last checked against
         self._is_ours = False
         self._known: KnownBatches | None = None
@@ -215,6 +218,12 @@ class DeltaSink(Sink):
         if self.merge_schema:
             there = {name.lower() for name in table.names}
             new = [f for f in stored if f.name.lower() not in there and f.name not in self.keys]
+            if state.configuration.get(TYPE_WIDENING, "").lower() == "true":
+                wider, narrower = changed_types(table, stored)
+                new += wider
+                # Rows from before the change may come after it, such as those of a batch that is repeated.
+                self._casts = {field.name: field.dataType for field in narrower}
+                stored = [StructField(f.name, self._casts.get(f.name, f.dataType)) for f in stored]
             table = access.add_columns(spark, table, new) if new else table
         check_table(self.path, self.keys, table, stored)
         self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
@@ -245,6 +254,8 @@ class DeltaSink(Sink):
         context, known, access = self._context, self._known, self._access
         if context is None or known is None or access is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
+        if self._casts:
+            batch_df = batch_df.withColumns({n: F.col(quoted(n)).cast(kind) for n, kind in self._casts.items()})
         spark, began = batch_df.sparkSession, time.monotonic()
         with session_conf(spark, delta_log.snapshot_conf(spark)), contextlib.ExitStack() as stack:
             is_replayed = batch.batch_id <= self._replayed

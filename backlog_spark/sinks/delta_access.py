@@ -134,13 +134,14 @@ class TableAccess:
         return False
 
     def add_columns(self, spark: SparkSession, table: StructType, new: Sequence[StructField]) -> StructType:
-        """Add columns to the table and return all its columns."""
+        """Add columns to the table, or widen those that it has, and return all its columns."""
         if any("timestamp_ntz" in field.dataType.simpleString() for field in new):
             from delta.tables import DeltaTable
 
             # Delta adds it to new tables by itself, but not to existing ones.
             DeltaTable.forPath(spark, self.path).addFeatureSupport("timestampNtz")
-        wider = StructType([*table.fields, *(StructField(f.name, f.dataType) for f in new)])
+        known = {f.name: f for f in table.fields} | {f.name: StructField(f.name, f.dataType) for f in new}
+        wider = StructType([*known.values()])
         # ALTER TABLE would need Delta's catalog in the session.
         empty = empty_frame(spark, wider).write.format("delta").mode("append")
         empty.option("mergeSchema", "true").save(self.path)

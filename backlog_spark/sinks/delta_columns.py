@@ -5,21 +5,46 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 
-__all__ = ["ALWAYS", "CHANGE_DATA_FEED", "RESERVED", "check_table", "refuse_reserved"]
+__all__ = [
+    "ALWAYS",
+    "CHANGE_DATA_FEED",
+    "RESERVED",
+    "TYPE_WIDENING",
+    "changed_types",
+    "check_table",
+    "refuse_reserved",
+    "widens",
+]
 
 ALWAYS: Final = ""
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
+TYPE_WIDENING: Final = "delta.enableTypeWidening"
 # By the table property that reserves them. Delta's reader takes the first two columns for columns that it computes
 # itself, and returns other values without an error.
 RESERVED: Final = {
     ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
     CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
 }
+
+_INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
 def refuse_reserved(
@@ -48,17 +73,51 @@ def refuse_reserved(
                 )
 
 
+def widens(old: DataType, new: DataType) -> bool:
+    """Whether Delta's schema evolution widens a column from one type to another one, without rewriting files.
+
+    Source: Delta's ``TypeWidening.isTypeChangeSupportedForSchemaEvolution``. Values of the old type are exact in the
+    new one.
+    """
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        more_scale = new.scale - old.scale
+        return old != new and more_scale >= 0 and new.precision - old.precision >= more_scale
+    if type(old) in _INTEGERS and type(new) in _INTEGERS:
+        return _INTEGERS.index(type(old)) < _INTEGERS.index(type(new))
+    return (type(old), type(new)) in ((FloatType, DoubleType), (DateType, TimestampNTZType))
+
+
+def changed_types(table: StructType, stored: Sequence[StructField]) -> tuple[list[StructField], list[StructField]]:
+    """The stream's columns for which the table must be widened, and the table's columns that are wider already."""
+    there = {field.name.lower(): field for field in table.fields}
+    both = [(there[field.name.lower()], field) for field in stored if field.name.lower() in there]
+    wider = [StructField(old.name, new.dataType) for old, new in both if widens(old.dataType, new.dataType)]
+    return wider, [StructField(new.name, old.dataType) for old, new in both if widens(new.dataType, old.dataType)]
+
+
 def check_table(path: str, keys: Collection[str], table: StructType, stored: Sequence[StructField]) -> None:
     """Reject a table that lacks one of the stream's columns, or has it with another type."""
     # Delta ignores case in column names.
-    types = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
+    types = {field.name.lower(): field.dataType for field in table.fields}
     for field in stored:
-        wanted, found = field.dataType.simpleString(), types.get(field.name.lower())
-        if found == wanted:
+        wanted, found = field.dataType, types.get(field.name.lower())
+        if found is not None and found.simpleString() == wanted.simpleString():
             continue
-        problem = f"no column {field.name!r}" if found is None else f"column {field.name!r} of type {found}"
         role = "key column" if field.name in keys else "column"
+        if found is None:
+            problem, hint = f"no column {field.name!r}", "ALTER TABLE … ADD COLUMNS (merge_schema=True does it)"
+        else:
+            problem = f"column {field.name!r} of type {found.simpleString()}"
+            hint = (
+                f"Rewrite the table with the new type: read it, cast the column to {wanted.simpleString()}, and write "
+                "it with mode('overwrite') and the option overwriteSchema=true; then start again"
+            )
+            if widens(found, wanted):
+                hint = (
+                    f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{TYPE_WIDENING}' = 'true'), and start again: "
+                    "merge_schema=True then widens the column"
+                )
         raise BacklogError(
-            f"The Delta table at {path} has {problem}; the stream's {role} {field.name!r} is {wanted}.",
-            "ALTER TABLE … ADD COLUMNS (merge_schema=True does it), cast the column, or use another path.",
+            f"The Delta table at {path} has {problem}; the stream's {role} {field.name!r} is {wanted.simpleString()}.",
+            f"{hint}. Or cast the column in the stream, or use another path.",
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from pyspark.sql import functions as F
@@ -25,10 +26,12 @@ from backlog_spark.spark.batch_frames import persisted
 from backlog_spark.spark.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaTables"]
+__all__ = ["BegunTable", "DeltaTables"]
+
+_log = logging.getLogger(__name__)
 
 _NEEDED: Final = (VALUE, "_database", "_table", COLUMNS, *METADATA)
 _MARKS: Final = "_backlog_tables"
@@ -58,6 +61,13 @@ class _Table:
         return f"{self.mark['database']}.{self.mark['table']}"
 
 
+class BegunTable(NamedTuple):
+    """Where a query writes a table, and its first batch with rows of it."""
+
+    path: str
+    batch: int
+
+
 class DeltaTables(Sink):
     """Keeps a Delta table for each table of a ``mysql_cdc`` source, exactly once.
 
@@ -67,7 +77,9 @@ class DeltaTables(Sink):
     with an application id of its own for each table.
 
     Columns that are added to a table are added to its Delta table. A dropped column stays there and is NULL in new
-    rows. A renamed column is a new one. A column that gets another type stops the query.
+    rows. A renamed column is a new one. A column that gets a wider type is widened if the Delta table has the property
+    ``delta.enableTypeWidening``. Any other change of a type stops the query. DROP removes the table's rows, or none
+    with the source's option ``tableEvents=skip``; the Delta table stays.
 
     Parameters
     ----------
@@ -142,15 +154,27 @@ class DeltaTables(Sink):
         require(type(self).__name__, "delta")
         delta_log.refuse_without_delta(context.spark)
         self._context = context
-        self._marks = CheckpointStore(context.spark, f"{self.path.rstrip('/')}/{_MARKS}/{context.txn_app_id}")
+        self._marks = self._marks_of(context.spark, context.txn_app_id)
         self._tables = {}
-        for name in self._marks.names_in("tables"):
-            if name.startswith(".") or not name.endswith(".json"):
-                continue
-            mark = json.loads(self._marks.read_file(f"tables/{name}") or "{}")
-            table = _Table(mark)
-            self._tables[mark["database"], mark["table"]] = table
+        for mark in _read(self._marks):
+            self._tables[str(mark["database"]), str(mark["table"])] = _Table(mark)
             self._check_mark(mark, context.newest_committed)
+
+    def _marks_of(self, spark: SparkSession, txn_app_id: str) -> CheckpointStore:
+        return CheckpointStore(spark, f"{self.path.rstrip('/')}/{_MARKS}/{txn_app_id}")
+
+    def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
+        """The tables that a query has begun, by ``database.table``."""
+        marks = _read(self._marks_of(spark, txn_app_id))
+        return {
+            f"{mark['database']}.{mark['table']}": BegunTable(str(mark["path"]), int(str(mark["batch"])))
+            for mark in marks
+        }
+
+    @staticmethod
+    def app_id_of(txn_app_id: str, table: str) -> str:
+        """The application id of one table's transactions."""
+        return f"{txn_app_id}-{table}"
 
     def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         """Write a batch into each table that it has rows for. See :meth:`Sink.write`.
@@ -175,6 +199,7 @@ class DeltaTables(Sink):
         grouped = batch_df.groupBy("_database", "_table", COLUMNS).agg(
             F.max("_commit_seq").alias("last"),
             F.max(F.col(CHANGE_TYPE).isin(*TABLE_EVENTS)).alias("has_events"),
+            F.max(F.col(CHANGE_TYPE) == "drop").alias("is_dropped"),
         )
         return sorted(grouped.collect(), key=lambda row: (row["_database"], row["_table"], row["last"]))
 
@@ -183,6 +208,7 @@ class DeltaTables(Sink):
     ) -> Written | None:
         name = f"{database}.{table}"
         state = self._begun(database, table, batch.batch_id)
+        path = state.mark["path"]
         own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
         found = [TableColumns.parse(version[COLUMNS]) for version in versions]
         newest = found[-1]
@@ -200,6 +226,8 @@ class DeltaTables(Sink):
             state.sink = self._opened(state, name, newest, rows.schema, batch.batch_id)
             state.schema = rows.schema
         state.sink.write(rows, replace(batch, has_table_events=any(version["has_events"] for version in versions)))
+        if any(version["is_dropped"] for version in versions):
+            _log.warning("%s was dropped: its rows were removed from the Delta table at %s, which stays.", name, path)
         return state.sink.written
 
     def _begun(self, database: str, table: str, batch_id: int) -> _Table:
@@ -236,18 +264,22 @@ class DeltaTables(Sink):
             compact=self._compact,
         )
         sink.keys = columns.key
-        sink.open(
-            replace(
-                context,
-                txn_app_id=_app_id(context, name),
-                schema=schema,
-                # This batch may have been planned in an earlier run. Later ones were not.
-                newest_planned=planned if planned is not None and batch_id <= planned else batch_id,
-                newest_committed=None,
-                of_one_table=True,
-                has_gaps=True,
-            )
+        of_table = replace(
+            context,
+            txn_app_id=self.app_id_of(context.txn_app_id, name),
+            schema=schema,
+            # This batch may have been planned in an earlier run. Later ones were not.
+            newest_planned=planned if planned is not None and batch_id <= planned else batch_id,
+            newest_committed=None,
+            of_one_table=True,
+            has_gaps=True,
         )
+        try:
+            sink.open(of_table)
+        except SettingError:
+            raise
+        except BacklogError as error:
+            raise BacklogError(f"{name}: {error.problem}", error.hint) from error
         return sink
 
     def _check_mark(self, mark: dict[str, object], committed: int | None) -> None:
@@ -263,7 +295,7 @@ class DeltaTables(Sink):
         first = int(str(mark["batch"]))
         if committed is None or first > committed:
             return  # its first batch may not have been written
-        if delta_log.newest_version(context.spark, path, _app_id(context, name)).batch is None:
+        if delta_log.newest_version(context.spark, path, self.app_id_of(context.txn_app_id, name)).batch is None:
             raise BacklogError(
                 f"The Delta table of {name} at {path} lacks the rows that this query has written since batch {first}: "
                 "it was removed or replaced.",
@@ -274,8 +306,10 @@ class DeltaTables(Sink):
         return f"DeltaTables({self.path!r})"
 
 
-def _app_id(context: SinkContext, name: str) -> str:
-    return f"{context.txn_app_id}-{name}"
+def _read(marks: CheckpointStore) -> Iterator[dict[str, object]]:
+    for name in marks.names_in("tables"):
+        if not name.startswith(".") and name.endswith(".json"):
+            yield json.loads(marks.read_file(f"tables/{name}") or "{}")
 
 
 def _united(parts: list[DataFrame], newest: TableColumns) -> DataFrame:

@@ -91,7 +91,8 @@ class DeltaUpsert(DeltaSink):
         ``delta.enableDeletionVectors`` are not merged.
     merge_schema : bool, default False
         Add columns that the stream has and the table lacks; they are NULL in existing rows. The sink does so when the
-        query starts, and when it restarts after the source's table was altered.
+        query starts, and when it restarts after the source's table was altered. If the table has
+        ``delta.enableTypeWidening``, a column whose type became wider in the stream is widened too.
     small_batch_rows : int, default 100,000
         A live batch of up to this many rows goes to the driver, where delta-rs commits it in a few tenths of a second.
         Spark writes larger ones. 0: Spark writes all.

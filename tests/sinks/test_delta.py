@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import Row
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
@@ -414,3 +422,26 @@ def test_names_that_no_batch_could_be_written_with(
         sink.open(context)
         sink.write(spark.createDataFrame([(1, "a", "insert", None, 0)], context.schema), BatchInfo(0, False))
         assert spark.read.format("delta").load(str(table)).select(name).collect() == [("a",)]
+
+
+def test_a_wider_type(spark: SparkSession, tmp_path: Path) -> None:
+    """A table follows a type that became wider, and keeps it when a batch from before the change is repeated."""
+
+    def opened_with(kind: DataType, **context: Any) -> tuple[DeltaUpsert, StructType]:
+        properties = {"delta.enableTypeWidening": "true"}
+        sink = DeltaUpsert(str(tmp_path), ["id"], merge_schema=True, properties=properties)
+        schema = StructType([StructField("n", kind) if f.name == "name" else f for f in SCHEMA])
+        sink.open(SinkContext(spark, "app", schema, False, **context))
+        return sink, schema
+
+    def write(sink: DeltaUpsert, schema: StructType, batch: int, *rows: tuple[int, int]) -> None:
+        given = [(key, n, "update_postimage", None, batch) for key, n in rows]
+        sink.write(spark.createDataFrame(given, schema), BatchInfo(batch, False))
+
+    write(*opened_with(IntegerType()), 0, (1, 1))
+    opened_with(LongType(), newest_planned=1, newest_committed=0)  # and then the driver is killed
+    write(*opened_with(IntegerType(), newest_planned=1, newest_committed=0), 1, (2, 2))
+    write(*opened_with(LongType(), newest_planned=2, newest_committed=1), 2, (2, 1 << 40))
+    assert rows_of(spark, tmp_path) == Counter([(1, 1), (2, 1 << 40)])
+    with pytest.raises(BacklogError, match=r"column 'n' of type bigint; the stream's column 'n' is string"):
+        opened_with(StringType(), newest_planned=3, newest_committed=2)

@@ -13,16 +13,23 @@ from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
     DoubleType,
+    FloatType,
+    IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.sinks.delta_columns import widens
 from backlog_spark.sinks.delta_rules import (
     RowBudget,
     has_exact_statistics,
@@ -187,3 +194,25 @@ def test_rows_that_no_merge_can_take() -> None:
     assert deletes.to_pylist() == [False]
     newest, _ = newest_changes(table([(1, "x", 1), (2, "y", 1)]), ["id"], None, "seq", "sink")
     assert len(newest) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (ByteType(), LongType(), True),
+        (IntegerType(), LongType(), True),
+        (LongType(), IntegerType(), False),
+        (LongType(), LongType(), False),
+        (FloatType(), DoubleType(), True),
+        (IntegerType(), DoubleType(), False),
+        (IntegerType(), StringType(), False),
+        (DateType(), TimestampNTZType(), True),
+        (DecimalType(5, 2), DecimalType(7, 4), True),
+        (DecimalType(5, 2), DecimalType(9, 2), True),
+        (DecimalType(5, 2), DecimalType(6, 4), False),  # 123.45 would not fit
+        (DecimalType(5, 2), DecimalType(9, 1), False),
+        (DecimalType(5, 2), DecimalType(5, 2), False),
+    ],
+)
+def test_types_that_are_wider(old: DataType, new: DataType, expected: bool) -> None:
+    assert widens(old, new) is expected

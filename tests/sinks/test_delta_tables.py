@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from tests.connectors.mysql_cdc.replay import options
+from tests.connectors.mysql_cdc.replay import SERVERS, SERVERS_IN_GRID, is_mariadb, options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,19 @@ TYPES = {
     "ge": ("GEOMETRY", "ST_GeomFromText('LINESTRING(0 0,1 1)')"),
     "Strange`Name": ("INT", "7"),
 }  # fmt: skip
+OF_MARIADB = {"uu": ("UUID", "'123e4567-e89b-12d3-a456-426655440000'"), "ip": ("INET6", "'2001:db8::ff00:42:8329'")}
+
+
+@pytest.fixture(params=SERVERS_IN_GRID)
+def server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
+    """A real server of each kind, MariaDB in the grid."""
+    return pool(request.param)
+
+
+@pytest.fixture(params=SERVERS)
+def any_server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
+    """The same, with the newest MariaDB in every run."""
+    return pool(request.param)
 
 
 def quoted(name: str) -> str:
@@ -72,27 +87,28 @@ def rows(spark: SparkSession, path: str | Path) -> Counter[Any]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
 
 
-def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
-    mysql.execute("DROP DATABASE IF EXISTS typed")
-    mysql.execute("CREATE DATABASE typed")
-    columns = ", ".join(f"{quoted(name)} {kind} NULL" for name, (kind, _) in TYPES.items())
-    mysql.execute(f"CREATE TABLE typed.every (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
-    values = ", ".join(value for _, value in TYPES.values())
+def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
+    server.execute("DROP DATABASE IF EXISTS typed")
+    server.execute("CREATE DATABASE typed")
+    types = {**TYPES, **(OF_MARIADB if is_mariadb(server) else {})}
+    columns = ", ".join(f"{quoted(name)} {kind} NULL" for name, (kind, _) in types.items())
+    server.execute(f"CREATE TABLE typed.every (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
+    values = ", ".join(value for _, value in types.values())
     for number in (1, 2, 3):
-        mysql.execute(f"INSERT INTO typed.every VALUES ({number}, {values})")
-    mysql.execute(f"INSERT INTO typed.every VALUES (4, {', '.join('NULL' for _ in TYPES)})")
-    one = bs.source("mysql_cdc", name="one", options=options(mysql, "typed.every"))
+        server.execute(f"INSERT INTO typed.every VALUES ({number}, {values})")
+    server.execute(f"INSERT INTO typed.every VALUES (4, {', '.join('NULL' for _ in types)})")
+    one = bs.source("mysql_cdc", name="one", options=options(server, "typed.every"))
     queries = [
         started(spark, one, bs.DeltaUpsert(str(tmp_path / "one"), keys=["id"]), tmp_path / "1"),
-        started(spark, source(mysql, r"typed\..*"), bs.DeltaTables(str(tmp_path / "many")), tmp_path / "2"),
+        started(spark, source(server, r"typed\..*"), bs.DeltaTables(str(tmp_path / "many")), tmp_path / "2"),
     ]
     try:
         for query in queries:
             query.processAllAvailable()
         # The same from the log.
-        mysql.execute(f"INSERT INTO typed.every VALUES (5, {values})")
-        mysql.execute("UPDATE typed.every SET v = 'other', j = NULL WHERE id = 2")
-        mysql.execute("DELETE FROM typed.every WHERE id = 3")
+        server.execute(f"INSERT INTO typed.every VALUES (5, {values})")
+        server.execute("UPDATE typed.every SET v = 'other', j = NULL WHERE id = 2")
+        server.execute("DELETE FROM typed.every WHERE id = 3")
         for query in queries:
             query.processAllAvailable()
     finally:
@@ -111,26 +127,26 @@ def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, mysql: M
     assert found.count() == 4
 
 
-def test_new_altered_truncated_and_dropped_tables(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
-    mysql.execute("DROP DATABASE IF EXISTS shop")
-    mysql.execute("CREATE DATABASE shop")
-    mysql.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, n INT)")
-    mysql.execute("CREATE TABLE shop.names (a INT, b VARCHAR(9), name TEXT, PRIMARY KEY (a, b))")
-    mysql.execute("INSERT INTO shop.orders VALUES " + ",".join(f"({i}, {i})" for i in range(500)))
-    mysql.execute("INSERT INTO shop.names VALUES (1, 'x', 'one'), (1, 'y', 'two')")
+def test_new_altered_and_truncated_tables(spark: SparkSession, any_server: MySQLServer, tmp_path: Path) -> None:
+    any_server.execute("DROP DATABASE IF EXISTS shop")
+    any_server.execute("CREATE DATABASE shop")
+    any_server.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, n INT)")
+    any_server.execute("CREATE TABLE shop.names (a INT, b VARCHAR(9), name TEXT, PRIMARY KEY (a, b))")
+    any_server.execute("INSERT INTO shop.orders VALUES " + ",".join(f"({i}, {i})" for i in range(500)))
+    any_server.execute("INSERT INTO shop.names VALUES (1, 'x', 'one'), (1, 'y', 'two')")
     sink = bs.DeltaTables(str(tmp_path), routes=[("shop.names", "people"), ("shop.*", "ods/ods_<>")])
-    query = started(spark, source(mysql, r"shop\..*", maxRowsPerBatch=200), sink, tmp_path)
+    query = started(spark, source(any_server, r"shop\..*", maxRowsPerBatch=200), sink, tmp_path)
     try:
         query.processAllAvailable()
         assert rows(spark, tmp_path / "people") == Counter([(1, "x", "one"), (1, "y", "two")])
-        mysql.execute("CREATE TABLE shop.later (id INT PRIMARY KEY, v VARCHAR(9))")
-        mysql.execute("INSERT INTO shop.later VALUES (1, 'a'), (2, 'b')")
+        any_server.execute("CREATE TABLE shop.later (id INT PRIMARY KEY, v VARCHAR(9))")
+        any_server.execute("INSERT INTO shop.later VALUES (1, 'a'), (2, 'b')")
         # Before and after it in one batch.
-        mysql.execute("UPDATE shop.orders SET n = -1 WHERE id < 5")
-        mysql.execute("ALTER TABLE shop.orders ADD COLUMN more DATETIME(6)")
-        mysql.execute("UPDATE shop.orders SET more = '2024-01-01 00:00:00.000001' WHERE id < 3")
-        mysql.execute("TRUNCATE TABLE shop.names")
-        mysql.execute("INSERT INTO shop.names VALUES (2, 'z', 'three')")
+        any_server.execute("UPDATE shop.orders SET n = -1 WHERE id < 5")
+        any_server.execute("ALTER TABLE shop.orders ADD COLUMN more DATETIME(6)")
+        any_server.execute("UPDATE shop.orders SET more = '2024-01-01 00:00:00.000001' WHERE id < 3")
+        any_server.execute("TRUNCATE TABLE shop.names")
+        any_server.execute("INSERT INTO shop.names VALUES (2, 'z', 'three')")
         query.processAllAvailable()
         for _ in range(60):
             query.processAllAvailable()
@@ -141,16 +157,92 @@ def test_new_altered_truncated_and_dropped_tables(spark: SparkSession, mysql: My
     finally:
         query.stop()
     assert query.exception() is None
-    assert rows(spark, tmp_path / "ods" / "ods_orders") == Counter(mysql.execute("SELECT * FROM shop.orders"))
+    assert rows(spark, tmp_path / "ods" / "ods_orders") == Counter(any_server.execute("SELECT * FROM shop.orders"))
     assert rows(spark, tmp_path / "ods" / "ods_later") == Counter([(1, "a"), (2, "b")])
     assert rows(spark, tmp_path / "people") == Counter([(2, "z", "three")])
     # A table that somebody removes is not begun again.
     shutil.rmtree(tmp_path / "people")
     with pytest.raises(bs.BacklogError, match=r"The Delta table of shop\.names at .*/people lacks the rows"):
-        started(spark, source(mysql, r"shop\..*"), sink, tmp_path)
+        started(spark, source(any_server, r"shop\..*"), sink, tmp_path)
     moved = bs.DeltaTables(str(tmp_path), routes=[("shop.*", "ods/<>")])
     with pytest.raises(bs.BacklogError, match=r"was begun in .* and now has the directory"):
-        started(spark, source(mysql, r"shop\..*"), moved, tmp_path)
+        started(spark, source(any_server, r"shop\..*"), moved, tmp_path)
+
+
+@pytest.mark.parametrize("events", ["emit", "skip"])
+def test_a_dropped_table(
+    spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, events: str
+) -> None:
+    server.execute("DROP DATABASE IF EXISTS gone")
+    server.execute("CREATE DATABASE gone")
+    for name in ("left", "dropped"):
+        server.execute(f"CREATE TABLE gone.`{name}` (id INT PRIMARY KEY, n INT)")
+        server.execute(f"INSERT INTO gone.`{name}` VALUES (1, 1), (2, 2)")
+    query = started(spark, source(server, r"gone\..*", tableEvents=events), bs.DeltaTables(str(tmp_path)), tmp_path)
+    try:
+        query.processAllAvailable()
+        with caplog.at_level("INFO"):
+            server.execute("UPDATE gone.dropped SET n = 3 WHERE id = 1")
+            server.execute("DROP TABLE gone.dropped")
+            server.execute("UPDATE gone.`left` SET n = 4 WHERE id = 1")
+            query.processAllAvailable()
+            server.execute("UPDATE gone.`left` SET n = 5 WHERE id = 1")
+            query.processAllAvailable()
+        told = [record.message for record in caplog.records if "gone.dropped was dropped" in record.message]
+        path = f"{tmp_path}/gone/dropped"
+        notice = f"gone.dropped was dropped: its rows were removed from the Delta table at {path}, which stays."
+        assert told == ([notice] if events == "emit" else [])
+        kept = [] if events == "emit" else [(1, 3), (2, 2)]
+        assert rows(spark, tmp_path / "gone" / "dropped") == Counter(kept)
+        assert rows(spark, tmp_path / "gone" / "left") == Counter([(1, 5), (2, 2)])
+    finally:
+        query.stop()
+    assert query.exception() is None
+
+
+def test_a_column_that_gets_another_type(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
+    server.execute("DROP DATABASE IF EXISTS wider")
+    server.execute("CREATE DATABASE wider")
+    server.execute("CREATE TABLE wider.t (id SMALLINT PRIMARY KEY, n INT, d DECIMAL(5,2), f FLOAT, day DATE, v INT)")
+    server.execute("INSERT INTO wider.t VALUES (1, 1, 1.5, 1, '2024-01-01', 1), (2, 2, 2.5, 2, NULL, 2)")
+    path = f"{tmp_path}/wider/t"
+
+    def run() -> bs.BacklogQuery:
+        return started(spark, source(server, r"wider\..*"), bs.DeltaTables(str(tmp_path)), tmp_path)
+
+    def refused(column: str, old: str, new: str, what_to_do: str) -> None:
+        query = run()
+        with pytest.raises(bs.BacklogError) as error:
+            query.awaitTermination(300)
+        for text in ("wider.t: ", path, f"{column!r} of type {old}", f"{column!r} is {new}", what_to_do):
+            assert text in str(error.value)
+
+    def copied() -> None:
+        query = run()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert query.exception() is None
+        assert rows(spark, path) == Counter(server.execute("SELECT * FROM wider.t"))
+
+    copied()
+    server.execute("INSERT INTO wider.t VALUES (3, 3, 3.5, 3, '2024-02-29', 3)")
+    server.execute("ALTER TABLE wider.t MODIFY n BIGINT, MODIFY d DECIMAL(9,3), MODIFY f DOUBLE, MODIFY day DATETIME")
+    server.execute("INSERT INTO wider.t VALUES (4, 9000000000, 123456.789, 0.1, '2024-01-01 12:00:00', 4)")
+    refused("n", "int", "bigint", "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    copied()
+    types = {field.name: field.dataType.simpleString() for field in spark.read.format("delta").load(path).schema}
+    assert types == {
+        "id": "smallint", "n": "bigint", "d": "decimal(9,3)", "f": "double", "day": "timestamp_ntz", "v": "int",
+    }  # fmt: skip
+    server.execute("ALTER TABLE wider.t MODIFY v VARCHAR(20)")
+    server.execute("UPDATE wider.t SET v = 'a text' WHERE id = 1")
+    refused("v", "int", "string", "write it with mode('overwrite') and the option overwriteSchema=true")
+    changed = spark.read.format("delta").load(path).withColumn("v", F.col("v").cast("string"))
+    changed.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    copied()
 
 
 def test_what_it_refuses(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:

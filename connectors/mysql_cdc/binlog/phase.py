@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from ..pace import Pace
 from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed, as_declared
 from ..schema.ddl.history import Layout
+from ..schema.ddl.statements import DROP
 from ..schema.ddl.timeline import TableName
 from ..schema.declared import DeclaredTables
 from ..schema.table import TableSchema
@@ -34,6 +36,8 @@ from .planner import BinlogPlanner
 from .records import TableEmptied
 
 __all__ = ["BinlogPartition", "BinlogPhase"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -156,7 +160,14 @@ class BinlogPhase:
         return end.without(leaving, come_back=True) if leaving else end
 
     def _effect(self, found: TableEmptied) -> Effect:
-        return effect(found, self._start, self._options.event_policy(found.kind))
+        policy = self._options.event_policy(found.kind)
+        if found.kind == DROP:
+            does = "sinks remove its rows" if policy == "emit" else "targets keep its rows"
+            _log.warning(
+                "The table %s was dropped or renamed: %s (tableEvents=%s). If a table of its name is created, the "
+                "query reads it from its beginning.", found.schema.name, does, policy,
+            )  # fmt: skip
+        return effect(found, self._start, policy)
 
     def note_layouts(self, start: Offset) -> None:
         """Remember the tables' layouts at ``start`` for `partition`."""

@@ -287,7 +287,7 @@ def test_altered_to_what_nothing_tells_and_then_dropped(mysql: MySQLServer, alte
     assert target.tables["b"] == table_rows(mysql, "events.b")
 
 
-def test_a_dropped_table_does_not_hold_up_the_others(mysql: MySQLServer) -> None:
+def test_a_dropped_table_does_not_hold_up_the_others(mysql: MySQLServer, caplog: pytest.LogCaptureFixture) -> None:
     given, target = options(mysql, f"{made(mysql, 'a')},{made(mysql, 'b')}"), Target()
     offset = follow(given, None, target)
     mysql.execute("UPDATE events.a SET n = 5")
@@ -297,6 +297,7 @@ def test_a_dropped_table_does_not_hold_up_the_others(mysql: MySQLServer) -> None
     assert target.events == [("drop", "a")]
     assert target.tables["b"] == table_rows(mysql, "events.b")
     assert offset["gone"] == [["events", "a"]]
+    assert "The table events.a was dropped or renamed: sinks remove its rows (tableEvents=emit)." in caplog.text
     mysql.execute("TRUNCATE events.b")
     follow(given, offset, target)
     assert target.tables == {"a": {}, "b": {}}
