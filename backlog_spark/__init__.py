@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from backlog_spark.api.keyed_streams import KeyedStream
     from backlog_spark.api.streams import BacklogStream, source, stream
     from backlog_spark.api.verification import Difference, TargetDiffers, Verification
-    from backlog_spark.api.verify import verify
+    from backlog_spark.api.verify import verify, verify_tables
     from backlog_spark.api.windowed_streams import WindowedStream
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.model.record_attributes import RecordAttributes, RecordAttributesBuilder
@@ -128,6 +128,7 @@ __all__ = [
     "sql",
     "stream",
     "verify",
+    "verify_tables",
 ]
 
 # Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
@@ -195,6 +196,7 @@ _MODULES = {
     "sql": "streamsql.queries",
     "stream": "api.streams",
     "verify": "api.verify",
+    "verify_tables": "api.verify",
 }
 
 

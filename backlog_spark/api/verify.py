@@ -16,26 +16,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.api.verification import Difference, Verification
+from backlog_spark.api.verify_query import query_of
 from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
 from backlog_spark.api.verify_repair import BothSides, Repair
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.sinks.delta_rows import TargetVersion, newest_target, rows_at
+from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
+from backlog_spark.sinks.delta_tables import DeltaTables
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
-from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.batch_frames import empty_frame
 from backlog_spark.spark.row_comparison import (
     DIFFERENT,
     DOUBLED,
@@ -47,17 +48,15 @@ from backlog_spark.spark.row_comparison import (
     differing_columns,
     is_same,
 )
-from backlog_spark.spark.session import check_session, register, session_copy
-from backlog_spark.spi.registry import tables_at
+from backlog_spark.spi.registry import table_names, tables_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_tables"]
 
 _log = logging.getLogger(__name__)
 
-_IDENTITY: Final = "identity"
 _SMALLEST_CHUNK: Final = 2_000
 # Errors of Spark and Delta if files of a version are gone.
 _GONE: Final = (
@@ -68,7 +67,7 @@ _GONE: Final = (
 
 def verify(
     of: BacklogQuery | BacklogStream,
-    sink: DeltaSink | None = None,
+    sink: DeltaSink | DeltaTables | None = None,
     *,
     checkpoint: str | None = None,
     table: str = "",
@@ -89,12 +88,13 @@ def verify(
     of : BacklogQuery or BacklogStream
         The query, running or stopped, or its source, as ``bs.source`` returned it. There must be no step between source
         and sink.
-    sink : DeltaUpsert or DeltaAppend, optional
+    sink : DeltaUpsert, DeltaAppend or DeltaTables, optional
         Default: the query's sink. With `DeltaAppend` the newest row of each key is compared.
     checkpoint : str, optional
         The query's ``checkpointLocation``. Required with a source.
     table : str, optional
-        One of several tables, ``"database.table"``. Default: all.
+        One of several tables, ``"database.table"``. Default: all. With `DeltaTables` it is needed; `verify_tables`
+        compares all.
     max_differences : int, default 20
         Most keys in `Verification.differences`. All differing keys are counted.
     values : bool, default False
@@ -136,6 +136,11 @@ def verify(
         raise SettingError(
             "repair", repair, "a table of DeltaAppend keeps all changes, so it cannot be repaired.", "Leave repair out."
         )
+    if repair and found.target.version < 0:
+        raise BacklogError(
+            f"There is no Delta table at {found.target.path} to repair: the query has written no row of {table}.",
+            "Start again with a new checkpoint.",
+        )
     running = of if isinstance(of, BacklogQuery) and of.isActive else None
     return compare(
         found, table=table, max_differences=max_differences, values=values, max_rows_per_second=rate, repair=repair,
@@ -143,9 +148,67 @@ def verify(
     )  # fmt: skip
 
 
+def verify_tables(
+    of: BacklogQuery | BacklogStream,
+    sink: DeltaTables | None = None,
+    *,
+    checkpoint: str | None = None,
+    max_differences: int = 20,
+    values: bool = False,
+    max_rows_per_second: int | None = None,
+    repair: bool = False,
+    spark: SparkSession | None = None,
+) -> dict[str, Verification]:
+    """Compare each table of a whole-database copy with its Delta table: see `verify` and docs/verify.md.
+
+    Each table is compared as of a position of its own. A table that was dropped at the source is left out.
+
+    Parameters
+    ----------
+    of : BacklogQuery or BacklogStream
+        The query, running or stopped, or its source.
+    sink : DeltaTables, optional
+        Default: the query's sink.
+    checkpoint, max_differences, values, max_rows_per_second, repair, spark
+        As in `verify`.
+
+    Returns
+    -------
+    dict of str to Verification
+        By ``database.table``.
+
+    Raises
+    ------
+    BacklogError
+        As `verify`.
+    """
+    query = query_of(of, sink, checkpoint, spark)
+    if not isinstance(query.sink, DeltaTables):
+        raise SettingError("sink", described(query.sink), "is not a DeltaTables.", "Use bs.verify.")
+    newest = TargetVersion(query.sink.path, -1, query.committed())
+    names = table_names(query.spec.format, query.offset(newest))
+    gone = sorted(query.sink.begun(query.spark, query.app_id).keys() - set(names))
+    if gone:
+        _log.warning("verify: not compared, because the source's stream has no such tables: %s", ", ".join(gone))
+    return {
+        name: verify(
+            of,
+            query.sink,
+            checkpoint=query.location,
+            table=name,
+            max_differences=max_differences,
+            values=values,
+            max_rows_per_second=max_rows_per_second,
+            repair=repair,
+            spark=spark,
+        )
+        for name in names
+    }
+
+
 def both_sides(
     of: BacklogQuery | BacklogStream,
-    sink: DeltaSink | None = None,
+    sink: DeltaSink | DeltaTables | None = None,
     *,
     checkpoint: str | None = None,
     table: str = "",
@@ -153,62 +216,20 @@ def both_sides(
     spark: SparkSession | None = None,
 ) -> BothSides:
     """Fix the target's version and the position in the source's log that belongs to it. Parameters as in `verify`."""
-    from pyspark.sql import SparkSession
-
-    if isinstance(of, BacklogQuery):
-        node, sink, checkpoint = of.node, sink or cast("DeltaSink", of.sink), checkpoint or of.checkpointLocation
-        spark = spark or of.spark
-    elif isinstance(of, BacklogStream):
-        node = of.node
-    else:
-        raise BacklogError(
-            f"verify was given {described(of)}.",
-            "Give it the query, or the source that bs.source made and a checkpoint.",
-        )
-    session: Any = spark or SparkSession.getActiveSession()
-    check_session(session)
-    spec = _source_of(node)
-    if not isinstance(sink, DeltaSink):
-        raise SettingError("sink", described(sink), "is not a Delta sink.", "Give a DeltaUpsert or a DeltaAppend.")
-    if not checkpoint:
-        raise SettingError("checkpoint", checkpoint, "is needed with a source.", "Give the query's checkpointLocation.")
-    register(session)
-    own = session_copy(session)
-    files = Checkpoint(own, checkpoint)
-    identity = files.read_metadata(_IDENTITY)
-    if identity is None:
-        raise SettingError("checkpoint", checkpoint, "has no query of backlog_spark.", "Check the path.")
-    written_to = sink
-
-    def newest() -> tuple[TargetVersion, Mapping[str, Any]]:
-        target = newest_target(own, written_to, str(identity["id"]))
-        offsets = [o for o in files.offsets(target.batch) or () if o is not None]
-        if len(offsets) != 1:
-            raise BacklogError(
-                f"The offset log of {checkpoint} has no batch {target.batch}, the newest one in {target.path}.",
-                "The checkpoint was changed, or belongs to another query. Verify again after the query's next batch.",
-            )
-        return target, offsets[0]
-
-    target, offset = newest()
+    query = query_of(of, sink, checkpoint, spark)
+    if isinstance(query.sink, DeltaTables) and not table:
+        raise SettingError("table", table, "is needed with DeltaTables.", "bs.verify_tables compares all tables.")
+    target, offset = query.newest(table)
     per_chunk = None if max_rows_per_second is None else max(_SMALLEST_CHUNK, max_rows_per_second)
-    tables = tables_at(spec.format, spec.options, offset, table=table, rows_per_chunk=per_chunk)
+    tables = tables_at(query.spec.format, query.spec.options, offset, table=table, rows_per_chunk=per_chunk)
+    one = DeltaUpsert(target.path, list(tables.key)) if isinstance(query.sink, DeltaTables) else query.sink
     keys = {key.lower() for key in tables.key}
-    if sink.keys and {key.lower() for key in sink.keys} != keys:
+    if one.keys and {key.lower() for key in one.keys} != keys:
         raise SettingError(
-            "keys", list(sink.keys), f"are not the source's key ({', '.join(tables.key)}).",
+            "keys", list(one.keys), f"are not the source's key ({', '.join(tables.key)}).",
             "Such a target is not a copy of the source.",
         )  # fmt: skip
-    return BothSides(own, sink, target, tables, offset, newest)
-
-
-def _source_of(node: Node) -> SourceSpec:
-    if not isinstance(node, SourceNode):
-        raise BacklogError(
-            "There are steps between source and sink, so the target is not a copy of the source.",
-            "verify compares targets of queries that only copy a source.",
-        )
-    return node.spec
+    return BothSides(query.spark, one, target, tables, offset, lambda: query.newest(table))
 
 
 def compare(
@@ -249,7 +270,8 @@ class _Comparison:
         self._reader = ChunkReader(
             tables, None if rate is None else rate / tasks, context.accumulator(0), context.accumulator(0)
         )
-        target = rows_at(spark, at.sink, at.target, tables.key)
+        begun = at.target.version >= 0
+        target = rows_at(spark, at.sink, at.target, tables.key) if begun else empty_frame(spark, tables.columns)
         types = {name.lower() for name in target.columns}
         keys = {key.lower() for key in tables.key}
         self._values = [f for f in tables.columns if f.name.lower() in types and f.name.lower() not in keys]

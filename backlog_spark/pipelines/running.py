@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.api.verification import Verification
-from backlog_spark.api.verify import verify
+from backlog_spark.api.verify import verify, verify_tables
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
 from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta_tables import DeltaTables
 from backlog_spark.spark.session import register
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def verified(
     Returns
     -------
     list of (str, Verification)
-        The sink's name and the result.
+        The sink's name and the result; for ``delta_tables`` one for each table.
 
     Raises
     ------
@@ -187,21 +188,23 @@ def verified(
     found = []
     for index, section in enumerate(pipeline.sinks):
         source_index, sink = names.get(pipeline.input_of(section)), sink_of(pipeline, index)
-        if source_index is None or not isinstance(sink, DeltaSink):
+        if source_index is None:
             continue
-        result = verify(
-            source_of(pipeline, source_index),
-            sink,
-            checkpoint=pipeline.checkpoint_of(section),
-            max_rows_per_second=max_rows_per_second,
-            repair=repair,
-            spark=spark,
-        )
-        found.append((section.name, result))
+        source = source_of(pipeline, source_index)
+        options: Any = {
+            "checkpoint": pipeline.checkpoint_of(section),
+            "max_rows_per_second": max_rows_per_second,
+            "repair": repair,
+            "spark": spark,
+        }
+        if isinstance(sink, DeltaTables):
+            found += [(section.name, result) for result in verify_tables(source, sink, **options).values()]
+        elif isinstance(sink, DeltaSink):
+            found.append((section.name, verify(source, sink, **options)))
     if not found:
         raise BacklogError(
             "No sink of the pipeline can be compared with its source.",
-            "verify compares delta_upsert and delta_append sinks that get the rows of a mysql_cdc source as they are.",
+            "verify compares Delta sinks that get the rows of a mysql_cdc source as they are.",
         )
     return found
 

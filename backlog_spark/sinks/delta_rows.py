@@ -47,7 +47,7 @@ class TargetVersion:
     batch: int
 
 
-def newest_target(spark: SparkSession, sink: DeltaSink, txn_app_id: str) -> TargetVersion:
+def newest_target(spark: SparkSession, location: str, txn_app_id: str) -> TargetVersion:
     """The table's newest version.
 
     Raises
@@ -56,7 +56,7 @@ def newest_target(spark: SparkSession, sink: DeltaSink, txn_app_id: str) -> Targ
         If there is no table, or it has no batch of this query.
     """
     delta_log.refuse_without_delta(spark)
-    path = delta_log.qualified_text(spark, sink.path)
+    path = delta_log.qualified_text(spark, location)
     with session_conf(spark, delta_log.snapshot_conf(spark)):
         found = delta_log.newest_version(spark, path, txn_app_id)
     if found.version < 0 or found.batch is None:

@@ -40,6 +40,7 @@ __all__ = [
     "documented_options",
     "examine",
     "inspect",
+    "table_names",
     "tables_at",
 ]
 
@@ -231,6 +232,12 @@ def tables_at(
         )
     made: TablesAt = found(options, offset, table=table, rows_per_chunk=rows_per_chunk)
     return made
+
+
+def table_names(source_format: str, offset: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tables, ``database.table``, that a source reads at an offset. Empty if the connector has no such function."""
+    found = _function(source_format, "table_names")
+    return tuple(found(offset)) if found else ()
 
 
 def _module(source_format: str) -> Any:

@@ -11,7 +11,7 @@ from .source import (
     documented_options,
     inspect,
 )
-from .tables_at import tables_at
+from .tables_at import table_names, tables_at
 
 __all__ = [
     "MySqlCdcDataSource",
@@ -23,5 +23,6 @@ __all__ = [
     "documented_options",
     "examine",
     "inspect",
+    "table_names",
     "tables_at",
 ]

@@ -40,9 +40,11 @@ from .snapshot.chunks import Splitter
 from .snapshot.reading import read_chunk
 from .source import check, inspect
 
-__all__ = ["MySqlTablesAt", "as_of", "tables_at"]
+__all__ = ["MySqlTablesAt", "as_of", "table_names", "tables_at"]
 
 _NAMES = ("_database", "_table")
+# Options that choose tables, or have a meaning for envelopes only.
+_OF_ENVELOPES = {"table", "tablepattern", "tables.exclude", "scannewlyaddedtables", "format", "metadatacolumns"}
 _T = TypeVar("_T")
 _VISIBLE_S, _LOOK_S = 60.0, 0.05
 
@@ -151,9 +153,13 @@ def tables_at(
     """
     parsed = MySqlOptions.parse(options)
     if parsed.format != "row":
-        raise SettingError(
-            "format", parsed.format, "has no columns to compare.", "verify compares streams with format=row."
-        )
+        if not table:
+            raise SettingError(
+                "format", parsed.format, "has no columns to compare.",
+                "verify compares streams with format=row, and tables of DeltaTables.",
+            )  # fmt: skip
+        options = _of_one(options, table)
+        parsed = MySqlOptions.parse(options)
     declared = DeclaredTables(parsed, check(options))
     at = Offset.from_json(dict(offset))
     if not at.complete or at.is_undecided:
@@ -201,6 +207,17 @@ def tables_at(
     key = tuple(parts[0].names.get(name, name) for name in key)
     position = str(at.position or at.start)
     return MySqlTablesAt(checked, position, key, parts, columns, tables, Offset.from_json(dict(offset)))
+
+
+def table_names(offset: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tables that a stream reads at an offset."""
+    return tuple(t.name for t in Offset.from_json(dict(offset)).tables)
+
+
+def _of_one(options: Mapping[str, str], table: str) -> dict[str, str]:
+    """The options with which the columns of one table of a stream of envelopes are read."""
+    kept = {name: value for name, value in options.items() if name.lower() not in _OF_ENVELOPES}
+    return {**kept, "table": table}
 
 
 def _names(
