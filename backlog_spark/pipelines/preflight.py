@@ -35,6 +35,8 @@ __all__ = ["Report", "preflight"]
 
 _JAVA: Final = 17
 _DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# Sources of Spark that its own distribution lacks.
+_JARS: Final = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 _DELTA_JARS: Final = re.compile(r"delta-spark|delta_2")
 # What Delta needs for a table, compared with the server's size of it. Parquet is mostly smaller.
 _SPACE: Final = 1
@@ -135,14 +137,17 @@ def _jars(pipeline: Pipeline) -> Iterator[Finding]:
             Severity.ERROR, "jars", "the settings name jars, and Delta's are not among them.",
             f"Add {_DELTA_PACKAGE} to spark.jars.packages.",
         )  # fmt: skip
-    needed = [s.section.name for s in pipeline.sources if s.section.type == "kafka"]
-    if needed and "spark-sql-kafka" not in jars and not _is_in_spark("spark-sql-kafka"):
-        version = importlib.metadata.version("pyspark") if _is_installed("pyspark") else "4.2.0"
+    version = importlib.metadata.version("pyspark") if _is_installed("pyspark") else "4.2.0"
+    for section in (declared.section for declared in pipeline.sources):
+        jar = _JARS.get(section.type)
+        if jar is None or jar in jars or _is_in_spark(jar):
+            continue
         more = "" if has_jars else f",{_DELTA_PACKAGE}"
+        other = " Or use the type hybrid, which needs no jars." if section.type == "kafka" else ""
         yield Finding(
-            Severity.ERROR, f"source {needed[0]}", "Spark's Kafka source is in a jar that the settings do not name.",
-            f"Add org.apache.spark:spark-sql-kafka-0-10_2.13:{version}{more} to spark.jars.packages. Or use the type "
-            "hybrid, which needs no jars.",
+            Severity.ERROR, f"source {section.name}",
+            f"Spark's source {section.type} is in a jar that the settings do not name.",
+            f"Add org.apache.spark:{jar}_2.13:{version}{more} to spark.jars.packages.{other}",
         )  # fmt: skip
     for jar in filter(None, settings.get("spark.jars", "").split(",")):
         if "://" not in jar and not Path(jar).is_file():

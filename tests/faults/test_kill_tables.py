@@ -99,3 +99,46 @@ pipeline:
 
 def has(spark: SparkSession, root: Path, key: int) -> bool:
     return spark.read.format("delta").load(f"{root}/lake/killed/later").where(f"id = {key}").count() == 1
+
+
+@pytest.mark.grid
+def test_a_kill_after_a_column_was_widened(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    """The table is wider then, and lacks the batch whose rows made it so."""
+    mysql.execute("DROP DATABASE IF EXISTS killed")
+    mysql.execute("CREATE DATABASE killed")
+    create(mysql, "one")
+    file, log, target = tmp_path / "pipeline.yaml", tmp_path / "log", tmp_path / "lake" / "killed" / "one"
+    file.write_text(f"""\
+source: {{type: mysql_cdc, host: 127.0.0.1, port: {mysql.port}, user: root, tables: killed.*}}
+sink: {{type: delta_tables, path: {tmp_path}/lake, properties: {{delta.enableTypeWidening: "true"}}}}
+pipeline:
+  name: killed
+  checkpoint: {tmp_path}/c
+  interval: 300 ms
+  settings:
+{settings()}""")
+
+    def is_wide() -> bool:
+        logs = (path.read_text() for path in (target / "_delta_log").glob("*.json"))
+        return any('\\"name\\":\\"n\\",\\"type\\":\\"long\\"' in text for text in logs)
+
+    with running(file, log) as process:
+        wait_for(lambda: newest_of(tmp_path, "one") >= 0 or process.poll() is not None, "the snapshot")
+        mysql.execute("ALTER TABLE killed.one MODIFY n BIGINT")
+        mysql.execute(f"INSERT INTO killed.one VALUES ({ROWS}, 9000000000, 'wide')")
+        wait_for(lambda: is_wide() or process.poll() is not None, "the wider column")
+        assert process.poll() is None, log.read_text()[-3000:]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    pipeline = load(str(file), {})
+    (query,) = start(pipeline, spark)
+    try:
+        wait_for(lambda: not query.isProcessingBacklog or not query.isActive, "the end of the backlog")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    found = Counter(tuple(row) for row in spark.read.format("delta").load(str(target)).collect())
+    assert found == Counter(mysql.execute("SELECT * FROM killed.one"))
+    batches = transactions(target)
+    assert batches == sorted(set(batches))

@@ -117,6 +117,8 @@ def _of_rows(
         f", from {shown_time(before.last_ms - options.overlap_ms)} on" if before.last_ms and options.from_files else ""
     )
     found = [Finding(Severity.OK, subject, f"about {rows:,} records wait{since}.")]
+    if not before.wait_ms:
+        return found  # they are read at once
     times = [client.first_time(p, at, now.latest[p]) for p, at in islice(sorted(unread.items()), _SHOWN)]
     oldest = min((at for at in times if at is not None), default=None)
     kept = _kept_ms(client, {topic for topic, _ in unread})
