@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["Topic"]
 
 
+def _conf(server: KafkaServer) -> dict[str, Any]:
+    # Producers outlive the broker of a test: they would log each attempt to reach it.
+    return {"bootstrap.servers": server.address(), "linger.ms": 1, "log_level": "0", "reconnect.backoff.ms": 1_000}
+
+
 class Topic:
     """A new topic.
 
@@ -29,7 +34,7 @@ class Topic:
         self.name = name
         self._admin = AdminClient({"bootstrap.servers": server.address()})
         self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
-        self._producer = Producer({"bootstrap.servers": server.address(), "linger.ms": 1})
+        self._producer = Producer(_conf(server))
 
     @classmethod
     def again(cls, server: KafkaServer, name: str) -> Topic:
@@ -37,7 +42,7 @@ class Topic:
         found = cls.__new__(cls)
         found.name = name
         found._admin = AdminClient({"bootstrap.servers": server.address()})
-        found._producer = Producer({"bootstrap.servers": server.address(), "linger.ms": 1})
+        found._producer = Producer(_conf(server))
         return found
 
     def send(self, values: Iterable[Any], *, at_ms: int = 0) -> None:
