@@ -31,7 +31,7 @@ def run(server: MySQLServer, statement: str, is_done: Callable[[], bool] = lambd
             if not is_lost(error):
                 if error.args[0] not in LATER:
                     raise
-            elif patiently(is_done):
+            elif patiently(lambda: server.execute("SELECT 1") and is_done()):  # not for ever: it may be gone
                 return
 
 

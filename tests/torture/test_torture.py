@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pymysql
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.embedded.server import ServerError
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
+from .__main__ import crashed
 from .lives import torture_lives
 from .readers import torture_readers
 
@@ -24,6 +27,16 @@ def test_streams_say_what_the_log_says(kind: type[MySQLServer]) -> None:
     done = torture_readers(kind, seed=11, seconds=3)
     assert done["transactions in the log"] > 0
     assert done["batches"] > 0
+
+
+def test_a_crash_of_the_server_itself_is_told_from_a_difference(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for text, expected in (("12:00:00 UTC - mysqld got signal 11 ;\n", log), ("[ERROR] Can't start server\n", None)):
+        log.write_text(text)
+        lost = pymysql.err.OperationalError(2003, "refused")
+        lost.__context__ = ServerError("mysql ended with status -11 before it was ready.", log)
+        assert crashed(lost) == expected
+    assert crashed(AssertionError("a row is missing")) is None
 
 
 @pytest.mark.grid
