@@ -78,8 +78,8 @@ def test_py_files_on_a_cluster(cluster: SparkCluster, zipped: Path, bare: Path, 
 def test_jars_from_maven_central(cluster: SparkCluster, kafka: KafkaServer, tmp_path: Path) -> None:
     """The command of docs/submit.md, with the package installed everywhere, and with the jars of Delta and Kafka."""
     page = (REPOSITORY / "docs" / "submit.md").read_text()
-    delta, added = re.findall(r"^    PACKAGES=(\S+)$", page, re.MULTILINE)
-    (settings,) = re.findall(r'^    DELTA="([^"]*)"$', page, re.MULTILINE)
+    delta, added = re.findall(r"^PACKAGES=(\S+)$", page, re.MULTILINE)
+    (settings,) = re.findall(r'^DELTA="([^"]*)"$', page, re.MULTILINE)
     Topic(kafka, "packaged").send(["one", "two"])
     options = ["--packages", added.replace("$PACKAGES", delta), *shlex.split(settings)]
     conf = {**small(cluster), "spark.jars.ivy": str(tmp_path / "ivy")}
