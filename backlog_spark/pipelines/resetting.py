@@ -59,6 +59,7 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
                 )
             if not force:
                 _refuse_running(files, root)
+            _refuse_tables_below(files, root)
             found.append(_measured("checkpoint", files, root))
         if not target:
             continue
@@ -98,6 +99,15 @@ def _opened(location: str) -> tuple[Any, str]:
 def _measured(what: str, files: Any, root: str) -> Removal:
     sizes = files.du(root, total=False)
     return Removal(what, str(files.unstrip_protocol(root)), len(sizes), sum(sizes.values()))
+
+
+def _refuse_tables_below(files: Any, root: str) -> None:
+    for log in files.glob(f"{root}/**/_delta_log"):
+        raise BacklogError(
+            f"The table {str(log).rpartition('/')[0]} is in the checkpoint {root} and would be removed with it.",
+            "Remove offsets, commits, sources, state, metadata and backlog of the checkpoint yourself, and use another "
+            "directory.",
+        )
 
 
 def _refuse_running(files: Any, root: str) -> None:

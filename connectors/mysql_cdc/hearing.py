@@ -127,7 +127,8 @@ class Hearing:
             try:
                 _check_on_server(connection, captured, signal)
                 state = applied(signal, state, captured)
-            except BacklogError as error:
+            except (BacklogError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+                # Of data that nobody thought of. It would come back after every restart.
                 _log.warning("Signal %r is ignored: %s", signal.id, error)
                 continue
             message = message_of(signal)

@@ -112,9 +112,9 @@ class MySqlTablesAt(TablesAt):
         if not all(self._goes_on(offset) for offset in ends):
             raise _changed_meanwhile(self.tables)
         begin, end = ends
-        assert end.position is not None
         if begin.position == end.position:
             return
+        assert end.position is not None
         options = replace(self._options, table_events="emit", metadata=("_change_type", *self._options.metadata))
         # There is a row for each statement that emptied a table.
         begin = replace(begin, table_events=frozenset({TRUNCATE, DROP}))

@@ -197,6 +197,15 @@ def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path:
     assert "There is nothing to delete." in invoke("reset", str(file), "--target", "--yes").output
 
 
+def test_reset_deletes_no_table_that_is_in_the_checkpoint(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    (tmp_path / "c" / "offsets").mkdir(parents=True)
+    (tmp_path / "c" / "others" / "_delta_log").mkdir(parents=True)
+    made: Any = invoke("reset", str(file), "--yes")
+    assert f"The table {tmp_path}/c/others is in the checkpoint" in str(made.exception)
+    assert (tmp_path / "c" / "others" / "_delta_log").exists()
+
+
 def test_reset_deletes_nothing_that_is_no_checkpoint(tmp_path: Path) -> None:
     file = write(tmp_path / "p.yaml", 1, tmp_path)
     (tmp_path / "c").mkdir()

@@ -185,6 +185,8 @@ def test_two_at_once_and_bad_ones_between(
                 ("execute-snapshot", "{broken"),
                 ("execute-snapshot", {"data-collections": ["asks.other"]}),
                 ("execute-snapshot", wrong),
+                ("execute-snapshot", {"data-collections": ["a{99999999999999}"]}),
+                ("execute-snapshot", "[" * 2_000),
                 ("execute-snapshot", T),
             ]
         ):
@@ -192,7 +194,7 @@ def test_two_at_once_and_bad_ones_between(
         mysql.execute("INSERT INTO asks.t VALUES (1000, 0, 'goes on')")
         batches = drained(given, offset, target := Target())
     told = [record.getMessage() for record in caplog.records if "is ignored" in record.getMessage()]
-    assert [text.split("'")[1] for text in told] == ["1", "2", "3", "4"]
+    assert [text.split("'")[1] for text in told] == ["1", "2", "3", "4", "5", "6"]
     assert "no_column" in told[3]
     assert target.tables[""] == table_rows(mysql, "asks.t")
     again = sum(row[3] == "update_postimage" for rows in batches for row in rows)
