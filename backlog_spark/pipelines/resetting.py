@@ -69,15 +69,18 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
                 f"The sink {sink.name} does not say where it writes.",
                 "Remove its target yourself, and leave out --target.",
             )
+        identity = _identity(pipeline.checkpoint_of(sink)) if sink.SYNC else ""
         files, root = _opened(str(path))
-        tables = _begun_tables(files, root) if sink.SYNC else [root]
+        if sink.SYNC and not identity:
+            continue  # without a checkpoint the query has begun no table: those that are there are of others
+        tables = _begun_tables(files, root, identity) if sink.SYNC else [root]
         for table in tables:
             if files.isdir(table):
                 if not files.isdir(f"{table}/_delta_log"):
                     raise BacklogError(f"{table} is no Delta table.", "Correct path in the file. Nothing was removed.")
                 found.append(_measured("target", files, table))
-        if sink.SYNC and files.isdir(f"{root}/{_MARKS}"):
-            found.append(_measured("notes", files, f"{root}/{_MARKS}"))
+        if sink.SYNC and files.isdir(f"{root}/{_MARKS}/{identity}"):
+            found.append(_measured("notes", files, f"{root}/{_MARKS}/{identity}"))
     return found
 
 
@@ -125,10 +128,17 @@ def _refuse_running(files: Any, root: str) -> None:
         )
 
 
-def _begun_tables(files: Any, root: str) -> list[str]:
-    """The tables that queries with this target have begun."""
+def _identity(checkpoint: str) -> str:
+    """The id of the checkpoint's query, which is in its transactions and its notes; empty if there is none."""
+    files, root = _opened(checkpoint)
+    path = f"{root}/backlog/identity.json"
+    return str(json.loads(files.cat_file(path))["id"]) if files.exists(path) else ""
+
+
+def _begun_tables(files: Any, root: str, identity: str) -> list[str]:
+    """The tables that the query of this id has begun. Other queries may write below the same root."""
     found = set()
-    for mark in files.glob(f"{root}/{_MARKS}/*/tables/*.json"):
+    for mark in files.glob(f"{root}/{_MARKS}/{identity}/tables/*.json"):
         path = str(json.loads(files.cat_file(mark))["path"])
         parts = urlsplit(path)
         found.add(_opened(unquote(parts.path) if parts.scheme == "file" else path)[1])

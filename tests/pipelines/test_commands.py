@@ -197,6 +197,31 @@ def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path:
     assert "There is nothing to delete." in invoke("reset", str(file), "--target", "--yes").output
 
 
+def test_reset_keeps_the_tables_of_other_pipelines_below_the_same_root(tmp_path: Path) -> None:
+    file, lake = tmp_path / "p.yaml", tmp_path / "lake"
+    file.write_text(f"""\
+source: {{type: mysql_cdc, host: db, user: reader, tables: shop.*}}
+sink: {{type: delta_tables, path: {lake}}}
+pipeline: {{name: mine, checkpoint: {tmp_path}/c, interval: 1 s}}
+""")
+    (tmp_path / "c" / "offsets").mkdir(parents=True)
+    (tmp_path / "c" / "backlog").mkdir()
+    (tmp_path / "c" / "backlog" / "identity.json").write_text('{"version": 1, "id": "mine"}')
+    for owner in ("mine", "theirs"):
+        (lake / owner / "_delta_log").mkdir(parents=True)
+        marks = lake / "_backlog_tables" / owner / "tables"
+        marks.mkdir(parents=True)
+        (marks / "1.json").write_text(json.dumps({"path": (lake / owner).as_uri()}))
+    for _ in range(2):  # the second time there is nothing of the own query
+        made = invoke("reset", str(file), "--target", "--yes")
+        assert made.exit_code == 0, made.output
+        assert not (tmp_path / "c").exists()
+        assert not (lake / "mine").exists()
+        assert not (lake / "_backlog_tables" / "mine").exists()
+        assert (lake / "theirs" / "_delta_log").exists()
+        assert (lake / "_backlog_tables" / "theirs" / "tables" / "1.json").exists()
+
+
 def test_reset_deletes_no_table_that_is_in_the_checkpoint(tmp_path: Path) -> None:
     file = write(tmp_path / "p.yaml", 1, tmp_path)
     (tmp_path / "c" / "offsets").mkdir(parents=True)
