@@ -98,6 +98,8 @@ pipeline:
 
 
 def has(spark: SparkSession, root: Path, key: int) -> bool:
+    if newest_of(root, "later") < 0:
+        return False
     return spark.read.format("delta").load(f"{root}/lake/killed/later").where(f"id = {key}").count() == 1
 
 
