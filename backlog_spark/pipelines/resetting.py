@@ -46,7 +46,7 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
     Raises
     ------
     BacklogError
-        A directory is no checkpoint or no Delta table, or a driver uses the checkpoint.
+        A directory is no checkpoint or no Delta table, a driver uses the checkpoint, or a table is in the checkpoint.
     """
     found: list[Removal] = []
     for sink in pipeline.sinks:
@@ -69,18 +69,21 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
                 f"The sink {sink.name} does not say where it writes.",
                 "Remove its target yourself, and leave out --target.",
             )
-        identity = _identity(pipeline.checkpoint_of(sink)) if sink.SYNC else ""
         files, root = _opened(str(path))
-        if sink.SYNC and not identity:
-            continue  # without a checkpoint the query has begun no table: those that are there are of others
-        tables = _begun_tables(files, root, identity) if sink.SYNC else [root]
+        tables, notes = [root], ""
+        if sink.SYNC:
+            identity = _identity(pipeline.checkpoint_of(sink))
+            if not identity:
+                continue  # the query has begun no table: those that are there are of other queries
+            notes = f"{root}/{_MARKS}/{identity}"
+            tables = _begun_tables(files, root, notes)
         for table in tables:
             if files.isdir(table):
                 if not files.isdir(f"{table}/_delta_log"):
                     raise BacklogError(f"{table} is no Delta table.", "Correct path in the file. Nothing was removed.")
                 found.append(_measured("target", files, table))
-        if sink.SYNC and files.isdir(f"{root}/{_MARKS}/{identity}"):
-            found.append(_measured("notes", files, f"{root}/{_MARKS}/{identity}"))
+        if notes and files.isdir(notes):
+            found.append(_measured("notes", files, notes))
     return found
 
 
@@ -108,8 +111,7 @@ def _refuse_tables_below(files: Any, root: str) -> None:
     for log in files.glob(f"{root}/**/_delta_log"):
         raise BacklogError(
             f"The table {str(log).rpartition('/')[0]} is in the checkpoint {root} and would be removed with it.",
-            "Remove offsets, commits, sources, state, metadata and backlog of the checkpoint yourself, and use another "
-            "directory.",
+            "Give the pipeline a checkpoint in a directory of its own. Nothing was removed.",
         )
 
 
@@ -135,10 +137,10 @@ def _identity(checkpoint: str) -> str:
     return str(json.loads(files.cat_file(path))["id"]) if files.exists(path) else ""
 
 
-def _begun_tables(files: Any, root: str, identity: str) -> list[str]:
-    """The tables that the query of this id has begun. Other queries may write below the same root."""
+def _begun_tables(files: Any, root: str, notes: str) -> list[str]:
+    """The tables that the query of these notes has begun. Other queries may write below the same root."""
     found = set()
-    for mark in files.glob(f"{root}/{_MARKS}/{identity}/tables/*.json"):
+    for mark in files.glob(f"{notes}/tables/*.json"):
         path = str(json.loads(files.cat_file(mark))["path"])
         parts = urlsplit(path)
         found.add(_opened(unquote(parts.path) if parts.scheme == "file" else path)[1])

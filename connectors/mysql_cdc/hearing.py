@@ -128,7 +128,7 @@ class Hearing:
                 _check_on_server(connection, captured, signal)
                 state = applied(signal, state, captured)
             except (BacklogError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-                # Of data that nobody thought of. It would come back after every restart.
+                # Not BacklogError: data of an unexpected shape. An error here would come back after every restart.
                 _log.warning("Signal %r is ignored: %s", signal.id, error)
                 continue
             message = message_of(signal)
