@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,9 @@ from backlog_spark.spark.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
 
 __all__ = ["SourceOffset", "StoredCheckpoint"]
+
+# A query merges files every few minutes at most. A name that is listed and never there must not stop the reader.
+_LISTINGS = 10
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class StoredCheckpoint:
     location : str
         A path, or an address that fsspec knows, such as ``s3://bucket/checkpoints/orders``.
     texts : dict of str to str, optional
-        Files of the event log that were read before, by name. New ones are added. They never change.
+        Files of the event log that were read before, by name. They never change. New ones are added, and those that
+        are gone are removed.
 
     Raises
     ------
@@ -54,7 +57,8 @@ class StoredCheckpoint:
         self.location = location
         self._texts = {} if texts is None else texts
         known = location.replace("s3a://", "s3://", 1)
-        self._files, self._root = fsspec.core.url_to_fs(known)
+        # By default some stores list a directory once and never again.
+        self._files, self._root = fsspec.core.url_to_fs(known, use_listings_cache=False)
         if not self._files.isdir(f"{self._root}/offsets"):
             raise SettingError(
                 "CHECKPOINT", location, "there is no checkpoint of a streaming query.",
@@ -95,8 +99,8 @@ class StoredCheckpoint:
         BacklogError
             If a newer version of backlog_spark wrote them.
         """
-        found = (json.loads(line) for line in dict.fromkeys(self._event_lines()))
-        return sorted(found, key=lambda event: str(event["at"]))
+        found = (self._event(line) for line in dict.fromkeys(self._event_lines()))
+        return sorted((event for event in found if event), key=lambda event: str(event["at"]))
 
     @cached_property
     def event_files(self) -> list[str]:
@@ -104,18 +108,32 @@ class StoredCheckpoint:
         return in_order(self._names(DIRECTORY))
 
     def _event_lines(self) -> Iterator[str]:
-        for name in self.event_files:
-            text = self._texts.get(name) or self._text(f"{DIRECTORY}/{name}") or ""
-            whole, _, half = text.rpartition("\n")
-            if not half:  # else it is being written
-                self._texts[name] = text
-            for line in whole.splitlines():
-                if (version := json.loads(line)["v"]) > VERSION:
-                    raise BacklogError(
-                        f"The event log of {self.location} has version {version}; this command reads {VERSION}.",
-                        "Use the version of backlog_spark that the query runs with.",
-                    )
-                yield line
+        names, texts = self.event_files, self._read_events(self.event_files)
+        for _ in range(_LISTINGS):
+            if all(texts[name] is not None for name in names):
+                break
+            names = in_order(self._names(DIRECTORY))  # those that are gone were merged into a newer file
+            texts |= self._read_events([name for name in names if texts.get(name) is None])
+        for name in set(self._texts) - set(names):
+            self._texts.pop(name, None)
+        for text in texts.values():
+            yield from (text or "").rpartition("\n")[0].splitlines()
+
+    def _read_events(self, names: Sequence[str]) -> dict[str, str | None]:
+        """The text of each file; None for one that is gone. Only whole ones are kept for the next time."""
+        found = {name: self._texts.get(name) or self._text(f"{DIRECTORY}/{name}") for name in names}
+        self._texts |= {name: text for name, text in found.items() if text and text.endswith("\n")}
+        return found
+
+    def _event(self, line: str) -> dict[str, Any] | None:
+        """None for a line that a crash of the machine has torn."""
+        event = parse_offset(line)
+        if event is not None and (version := event["v"]) > VERSION:
+            raise BacklogError(
+                f"The event log of {self.location} has version {version}; this command reads {VERSION}.",
+                "Use the version of backlog_spark that the query runs with.",
+            )
+        return event
 
     def size(self, name: str) -> tuple[int, int]:
         """Bytes and number of all files in a directory."""
