@@ -89,6 +89,7 @@ test-browser: $(CLASSES) java ## the report page in headless Chromium with axe-c
 test-prometheus: $(PACKAGES) ## metrics, dashboard and alert rules with Prometheus itself (downloads it on Debian)
 	@test -x $(PROMETHEUS)/promtool || { mkdir -p $(TOOLS) && cd $(TOOLS) && apt-get download -qq prometheus && \
 		dpkg -x prometheus_*.deb prometheus; }
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[grafana]'
 	@PROMETHEUS=$(PROMETHEUS) $(PY) -m pytest -m outside tests/tools/test_prometheus.py $(ARGS)
 
 torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at the same time [SEED= MINUTES=]

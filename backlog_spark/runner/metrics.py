@@ -205,9 +205,15 @@ class QueryMetrics:
         self._of_query("running").set(1)
         self._flags = {**sources}
         self._show_flags()
-        self._of_query("restarts_total")
+        # What is counted from 0 on: Prometheus sees no increase in the first value of a series.
+        for name in sources:
+            self._of_source("rows_total", name)
+        for phase in ("backlog", "live", "empty"):
+            self._of_query("batches_total", phase=phase)
         for mode in ("backlog", "stream"):
             self._of_query("switches_total", mode=mode)
+        self._of_query("restarts_total")
+        self._of_query("batch_duration_seconds")
 
     def mode(self, switch: Switch, *, is_start: bool) -> None:
         """Called for the mode at the start, and for each switch."""
