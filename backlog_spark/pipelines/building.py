@@ -14,7 +14,7 @@ from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.declared import Pipeline
+from backlog_spark.pipelines.declared import Output, Pipeline
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import (
     DeltaAppendSink,
@@ -66,15 +66,15 @@ def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStre
     return found
 
 
-def sink_of(pipeline: Pipeline, index: int) -> Sink:
-    """The sink of a section.
+def sink_of(pipeline: Pipeline, output: Output) -> Sink:
+    """The sink that a section declares.
 
     Raises
     ------
     PipelineError
         Its arguments do not fit, or its function cannot be found.
     """
-    section, path = pipeline.sinks[index], pipeline.at("sink", index)
+    section, path = output.section, output.path
     arguments = section.arguments()
     made: Any
     try:
@@ -98,9 +98,9 @@ def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
     """An error for each function that cannot be imported. Imports their modules."""
     named = [(t.function, (*pipeline.at("transform", i), "function")) for i, t in enumerate(pipeline.transforms)]
     named += [
-        (s.function, (*pipeline.at("sink", i), "function"))
-        for i, s in enumerate(pipeline.sinks)
-        if isinstance(s, PythonSink)
+        (output.section.function, (*output.path, "function"))
+        for output in pipeline.outputs()
+        if isinstance(output.section, PythonSink)
     ]
     for name, path in named:
         if name:

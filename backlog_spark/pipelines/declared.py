@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError
 from backlog_spark.pipelines.model import PipelineSection, Route, SinkSection, Source, Transform
 
-__all__ = ["DeclaredSource", "Pipeline", "item_path"]
+__all__ = ["DeclaredSource", "Output", "Pipeline", "item_path"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,32 @@ class DeclaredSource:
 
     section: Source
     options: dict[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A sink, which gets a query's result or one of its side outputs.
+
+    Parameters
+    ----------
+    section : SinkSection
+    path : tuple
+        Where it is in the file.
+    query : SinkSection
+        The sink of the query's result, which has the query's checkpoint. For this result the same as ``section``.
+    side : str
+        The side output's name; empty for the result.
+    """
+
+    section: SinkSection
+    path: Path
+    query: SinkSection
+    side: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        return f"{self.query.name}.{self.side}" if self.side else self.query.name
 
 
 @dataclass(frozen=True)
@@ -56,6 +83,14 @@ class Pipeline:
         if sink.input is not None:
             return sink.input
         return self.transforms[-1].name if self.transforms else self.sources[0].section.name
+
+    def outputs(self) -> Iterator[Output]:
+        """All sinks: for each query that of its result, then those of its side outputs."""
+        for index, sink in enumerate(self.sinks):
+            path = self.at("sink", index)
+            yield Output(sink, path, sink)
+            for side, section in sink.side_outputs.items():
+                yield Output(section, (*path, "sideOutputs", side), sink, side)
 
     def checkpoint_of(self, sink: SinkSection) -> str:
         return sink.checkpoint or self.pipeline.checkpoint or ""

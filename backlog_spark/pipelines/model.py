@@ -92,10 +92,13 @@ class SinkSection(_Section):
     checkpoint: str | None = Field(
         None, description="The checkpoint of this sink's query. Default: the pipeline's. With several sinks required."
     )
+    side_outputs: dict[str, SinkSection] = Field(
+        {}, description="Sinks of this query for side outputs of the last operator, such as late rows, by their names."
+    )
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the sink's class: what the file says, under the class's names."""
-        return self.model_dump(exclude={"type", "name", "input", "checkpoint", "function"}, exclude_unset=True)
+        return self.model_dump(exclude={"type", "name", "input", "checkpoint", "side_outputs", "function"}, exclude_unset=True)
 
 
 class _Delta(SinkSection):

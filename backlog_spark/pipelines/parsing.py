@@ -246,7 +246,20 @@ class _Parser:
             hint = choice(str(kind), SINKS, "There are")
             self._document.fault((*path, "type"), f"{kind}: there is no such sink.", hint)
             return None
+        sides = item.get("sideOutputs")
+        if isinstance(sides, dict):
+            made = {name: self._side(each, (*path, "sideOutputs", name)) for name, each in sides.items()}
+            item = {**item, "sideOutputs": {name: side for name, side in made.items() if side is not None}}
         return self._section(SINKS[kind], item, path)
+
+    def _side(self, item: Any, path: Path) -> SinkSection | None:
+        """A side output's sink. Its query is that of the sink above it."""
+        for key in set(item) & {"name", "from", "checkpoint", "sideOutputs"} if isinstance(item, dict) else ():
+            self._document.fault((*path, key), f"{key}: a side output's sink has no such key.", "Leave it out.")
+        found = self._sink(item, path)
+        if found is not None and found.SYNC:
+            self._document.fault((*path, "type"), f"{item['type']} cannot be the sink of a side output.")
+        return found
 
     def _check_watermark(self, watermark: Watermark | None, path: Path) -> None:
         if watermark is None:

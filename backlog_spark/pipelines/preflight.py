@@ -302,9 +302,10 @@ def _keys(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
 def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:
     """Local directories of targets and checkpoints. Those elsewhere need Spark."""
     size = sum(table.size or 0 for table in tables)
-    for sink in pipeline.sinks:
-        path, checkpoint = str(getattr(sink, "path", "") or ""), pipeline.checkpoint_of(sink)
-        for what, location in ((f"sink {sink.name}", path), ("checkpoint", checkpoint)):
+    for output in pipeline.outputs():
+        sink = output.section
+        path, checkpoint = str(getattr(sink, "path", "") or ""), pipeline.checkpoint_of(output.query)
+        for what, location in ((f"sink {output.name}", path), ("checkpoint", "" if output.side else checkpoint)):
             where = _local(location)
             if where is None:
                 continue
@@ -329,8 +330,7 @@ def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:
                     Severity.WARNING, what, f"{free >> 20:,} MiB are free, and the tables have {size >> 20:,} MiB.",
                     "Make room, or use another path.",
                 )  # fmt: skip
-        begun = _has_begun(_local(checkpoint))
-        if begun:
+        if not output.side and _has_begun(_local(checkpoint)):
             yield Finding(Severity.NOTE, "checkpoint", f"{checkpoint} exists: the query continues from it.")
 
 

@@ -97,15 +97,18 @@ def start(pipeline: Pipeline, spark: SparkSession) -> list[BacklogQuery]:
     streams = streams_of(pipeline, spark)
     settings = pipeline.pipeline
     started: list[BacklogQuery] = []
-    for index, sink in enumerate(pipeline.sinks):
+    for sink in pipeline.sinks:
         writer: BacklogStreamWriter = streams[pipeline.input_of(sink)].write(pipeline.query_name(sink))
         writer = writer.trigger(
             processing_time=settings.interval,
             interval_during_backlog=settings.interval_during_backlog,
             available_now=settings.available_now,
         )
-        writer = writer.option("checkpointLocation", pipeline.checkpoint_of(sink)).to(sink_of(pipeline, index))
+        writer = writer.option("checkpointLocation", pipeline.checkpoint_of(sink))
         try:
+            for output in pipeline.outputs():
+                if output.query is sink:
+                    writer = writer.to(sink_of(pipeline, output), side_output=output.side)
             started.append(writer.start(spark))
         except BaseException:
             for query in started:
@@ -186,10 +189,12 @@ def verified(
     """
     names = {declared.section.name: index for index, declared in enumerate(pipeline.sources)}
     found = []
-    for index, section in enumerate(pipeline.sinks):
-        source_index, sink = names.get(pipeline.input_of(section)), sink_of(pipeline, index)
+    for output in pipeline.outputs():
+        section = output.section
+        source_index = None if output.side else names.get(pipeline.input_of(section))
         if source_index is None:
             continue
+        sink = sink_of(pipeline, output)
         source = source_of(pipeline, source_index)
         options: Any = {
             "checkpoint": pipeline.checkpoint_of(section),

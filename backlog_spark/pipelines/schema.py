@@ -35,6 +35,9 @@ def pipeline_schema() -> dict[str, Any]:
     sources.append(_source(base, FORMATS, ()))
     definitions["source"] = {"oneOf": sources}
     definitions["sink"] = {"oneOf": [section(kind) for kind in SINKS.values()]}
+    del definitions["SinkSection"]
+    for kind in SINKS.values():
+        definitions[kind.__name__]["properties"]["sideOutputs"]["additionalProperties"] = {"$ref": "#/$defs/sink"}
     of_source, of_sink = {"$ref": "#/$defs/source"}, {"$ref": "#/$defs/sink"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -83,7 +83,7 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         "p.yaml:10:1: chunkSizze: there is no such key. There are: pipeline, route, sink, source, transform.",
         "p.yaml:11:1: sink needs keys. Columns that identify a row.",
         "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
-        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, smallBatchBytes, "
+        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, sideOutputs, smallBatchBytes, "
         "smallBatchRows, storageOptions, type.",
         "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
         "interval, intervalDuringBacklog, name, settings.",
@@ -221,6 +221,27 @@ pipeline:
     assert mistakes(text.replace("name: sums\n", "name: clicks\n"))[0].startswith(
         "p.yaml:5:5: clicks is the name of another"
     )
+
+
+def test_sinks_of_side_outputs() -> None:
+    late = "{type: delta_append, path: /lake/late}"
+    text = RIGHT.replace("  keys: [id]\n", f"  keys: [id]\n  sideOutputs:\n    late: {late}\n")
+    made = parse(text, "p.yaml", {"DB_PASSWORD": SECRET})
+    assert [(output.name, output.side, output.section.arguments()) for output in made.outputs()] == [
+        ("sink", "", {"path": "/lake/orders", "keys": ["id"]}),
+        ("sink.late", "late", {"path": "/lake/late"}),
+    ]
+
+    def told(sink: str) -> str:
+        return mistakes(text.replace(late, sink))[0]
+
+    assert told("{type: delta_append, path: /a, checkpoint: /c}").startswith(
+        "p.yaml:15:42: checkpoint: a side output's sink has no such key."
+    )
+    assert told("{type: delta_append, path: /a, pat: /b}").startswith("p.yaml:15:42: pat: sink has no such key. Did you mean path?")
+    assert told("{type: delta_tables, path: /a}").startswith("p.yaml:15:12: delta_tables cannot be the sink of a side")
+    assert told("/lake/late").startswith("p.yaml:15:5: A sink needs type.")
+    assert mistakes(text.replace(f"\n    late: {late}", " late"))[0].startswith("p.yaml:14:3: sideOutputs: ")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.running import session_for, start, wait
 
@@ -126,6 +127,33 @@ pipeline:
         "SELECT customer, CAST(SUM(amount) AS SIGNED), COUNT(*) FROM piped.orders WHERE amount >= 50 GROUP BY customer"
     )
     assert rows_of(spark, tmp_path / "sums") == Counter(mysql.execute(sums))
+
+
+def test_side_outputs_have_sinks_of_the_same_query(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql, "split")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"""\
+source: {{type: mysql_cdc, name: orders, host: 127.0.0.1, port: {mysql.port}, user: root, table: split.orders,
+  startup.mode: snapshot, metadataColumns: ""}}
+transform:
+  - {{name: parts, function: "tests.pipelines.jobs:split"}}
+sink:
+  type: delta_append
+  path: {tmp_path}/small
+  sideOutputs:
+    large: {{type: delta_append, path: {tmp_path}/large}}
+pipeline: {{name: split, checkpoint: {tmp_path}/c, interval: 100 ms, intervalDuringBacklog: 0}}
+""")
+    pipeline = load(str(file))
+    assert wait(start(pipeline, session_for(pipeline)))
+    small, large = "SELECT customer, id FROM {0} WHERE amount < 50", "SELECT customer, id, amount FROM {0}"
+    assert rows_of(spark, tmp_path / "small") == Counter(mysql.execute(small.format("split.orders")))
+    assert rows_of(spark, tmp_path / "large") == Counter(
+        mysql.execute(large.format("split.orders") + " WHERE amount >= 50")
+    )
+    file.write_text(file.read_text().replace("large: {", "larger: {").replace(f"{tmp_path}/c,", f"{tmp_path}/c2,"))
+    with pytest.raises(BacklogError, match="no such side output"):
+        start(load(str(file)), spark)
 
 
 def test_ctrl_c_ends_between_two_batches_and_the_next_run_goes_on(
