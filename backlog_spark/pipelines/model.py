@@ -98,7 +98,9 @@ class SinkSection(_Section):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the sink's class: what the file says, under the class's names."""
-        return self.model_dump(exclude={"type", "name", "input", "checkpoint", "side_outputs", "function"}, exclude_unset=True)
+        return self.model_dump(
+            exclude={"type", "name", "input", "checkpoint", "side_outputs", "function"}, exclude_unset=True
+        )
 
 
 class _Delta(SinkSection):

@@ -83,8 +83,8 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         "p.yaml:10:1: chunkSizze: there is no such key. There are: pipeline, route, sink, source, transform.",
         "p.yaml:11:1: sink needs keys. Columns that identify a row.",
         "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
-        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, sideOutputs, smallBatchBytes, "
-        "smallBatchRows, storageOptions, type.",
+        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, sideOutputs, "
+        "smallBatchBytes, smallBatchRows, storageOptions, type.",
         "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
         "interval, intervalDuringBacklog, name, settings.",
     ]
@@ -238,7 +238,9 @@ def test_sinks_of_side_outputs() -> None:
     assert told("{type: delta_append, path: /a, checkpoint: /c}").startswith(
         "p.yaml:15:42: checkpoint: a side output's sink has no such key."
     )
-    assert told("{type: delta_append, path: /a, pat: /b}").startswith("p.yaml:15:42: pat: sink has no such key. Did you mean path?")
+    assert told("{type: delta_append, path: /a, pat: /b}").startswith(
+        "p.yaml:15:42: pat: sink has no such key. Did you mean path?"
+    )
     assert told("{type: delta_tables, path: /a}").startswith("p.yaml:15:12: delta_tables cannot be the sink of a side")
     assert told("/lake/late").startswith("p.yaml:15:5: A sink needs type.")
     assert mistakes(text.replace(f"\n    late: {late}", " late"))[0].startswith("p.yaml:14:3: sideOutputs: ")

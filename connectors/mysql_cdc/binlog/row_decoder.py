@@ -8,6 +8,7 @@ Source: MySQL source documentation, "Rows_event" and "Table_map_event" (libbinlo
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -143,7 +144,6 @@ class RowDecoder:
     """
 
     read_row: Callable[[bytes, int], tuple[list[object], int]]
-    _absent = 0
 
     def __init__(
         self,
@@ -161,25 +161,34 @@ class RowDecoder:
         shared = min(len(columns), len(schema.columns))
         same_order = across is None or all(across.index_of(at) == at for at in range(shared))
         hidden = hidden_columns(schema, [c.name for c in columns], described, table_map.names, same_order=same_order)
+        absent = {each.index for each in hidden if not each.is_logged}
         if hidden:
-            absent = {each.index for each in hidden if not each.is_logged}
             columns, across = _with_logged(columns, across, hidden)
             table_map = _without(table_map, absent)
-            self._absent = sum(1 << index for index in absent)
-        self._present = (1 << described) - 1 & ~self._absent
+        # The index of each column in the events' bitmaps.
+        self._places = [index for index in range(described) if index not in absent]
+        self._absent = sum(1 << index for index in absent)
+        self._others: dict[bytes, RowDecoder] = {}
+        self._lay_out(table_map, columns, across)
+
+    def _lay_out(self, table_map: TableMap, columns: tuple[Column, ...], across: Bridge | None) -> None:
+        """Make the code for images of these columns."""
+        self._logged, self._columns, self._across = table_map, columns, across
+        self._present = sum(1 << index for index in self._places)
         self.count = len(columns)
         self._is_json = [code == _JSON for code in table_map.types]
-        self._logged = table_map
         self._ends: dict[int, Callable[[bytes, int], int]] = {}
         self._codes: list[Code | Reader] = []
         self._functions: dict[int, RowReader] = {}
+        self.__dict__.pop("_sizes", None)
+        self.__dict__.pop("_readers", None)
         if across and not across.is_identity:
-            self._read_across(schema, table_map, columns, across)
+            self._read_across(self.schema, table_map, columns, across)
         else:
-            self._read_as_declared(schema, table_map)
+            self._read_as_declared(self.schema, table_map)
         self._null_bytes = (self.count + 7) // 8
         self._all_null = (1 << self.count) - 1
-        self._table = f"{schema.database}.{schema.table}"
+        self._table = f"{self.schema.database}.{self.schema.table}"
 
     def _read_as_declared(self, schema: TableSchema, table_map: TableMap) -> None:
         for column, code, meta in zip(schema.columns, table_map.types, table_map.metadata, strict=True):
@@ -221,9 +230,25 @@ class RowDecoder:
             return of_key(declared, read)
         return without_zero_dates(schema, declared, code, read) if self._zero_date_fails else read
 
-    def check_present(self, bitmap: bytes) -> None:
-        """Refuse row images that leave columns out (``binlog_row_image`` other than FULL)."""
+    def of_images(self, bitmap: bytes) -> RowDecoder:
+        """The decoder of images with these columns.
+
+        Images may leave out columns that the stream does not read: since 11.8 MariaDB leaves out generated columns, and
+        hidden ones, in updates and deletes.
+
+        Raises
+        ------
+        BacklogError
+            They leave out others (``binlog_row_image`` other than FULL).
+        """
         present = int.from_bytes(bitmap, "little")
+        if present == self._present:
+            return self
+        if bitmap not in self._others:
+            self._others[bitmap] = self._of_fewer(present)
+        return self._others[bitmap]
+
+    def _of_fewer(self, present: int) -> RowDecoder:
         if present & self._absent:
             raise BacklogError(
                 f"A change of {self._table} was logged with values in columns that the server now keeps for indexes "
@@ -231,12 +256,33 @@ class RowDecoder:
                 "Set binlog_row_metadata=FULL, so that the log says which columns these are, and start the query with "
                 "a new checkpoint.",
             )
-        if present & self._present != self._present:
+        kept = [at for at, place in enumerate(self._places) if present >> place & 1]
+        read = {at: index for at in range(self.count) if (index := self._read_as(at)) is not None}
+        missing = [self._columns[at].name for at in read if at not in kept]
+        if missing:
             raise BacklogError(
-                f"A change of {self._table} was logged without all columns: a session ran with "
-                "binlog_row_image other than FULL.",
-                "Set binlog_row_image=FULL globally and start with a new checkpoint.",
+                f"A change of {self._table} was logged without {', '.join(missing)}: a session ran with "
+                "binlog_row_image other than FULL, or these are generated columns, which MariaDB 11.8 leaves out.",
+                "Set binlog_row_image=FULL globally, or leave generated columns out with columns.exclude. Start with a "
+                "new checkpoint.",
             )
+        new_of = {old: new for new, old in enumerate(kept)}
+        across = self._across or Bridge(tuple(range(self.count)), (None,) * self.count)
+        sources = tuple(None if old is None else new_of.get(old) for old in across.sources)
+        made = copy.copy(self)
+        made._others = {}
+        made._places = [self._places[at] for at in kept]
+        made._lay_out(
+            _without(self._logged, {*range(self.count)} - {*kept}),
+            tuple(self._columns[at] for at in kept),
+            replace(across, sources=sources, is_identity=False),
+        )
+        return made
+
+    def _read_as(self, at: int) -> int | None:
+        """The index of a logged column in the stream; None if the stream does not read it."""
+        index = at if self._across is None else self._across.index_of(at)
+        return None if index is None or self.schema.columns[index].use == EXCLUDED else index
 
     def _row(self, data: bytes, offset: int) -> tuple[list[object], int]:
         end = offset + self._null_bytes

@@ -78,11 +78,14 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
     """
     change = ROWS[kind]
     offset, width, bitmaps = _bitmaps(data, kind)
+    decoders = []
     for _ in range(bitmaps):
-        decoder.check_present(data[offset : offset + width])
+        decoders.append(decoder.of_images(data[offset : offset + width]))
         offset += width
     is_partial = kind == _PARTIAL_UPDATE
-    read_row = decoder.skip_row if counts and not is_partial else decoder.read_row
+    read_row, read_after = (
+        d.skip_row if counts and not is_partial else d.read_row for d in (decoders[0], decoders[-1])
+    )
     rows: Images = []
     before: list[Any] | None
     after: list[Any] | None
@@ -90,7 +93,7 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
         while offset < end:
             sequence = base + offset
             before, offset = read_row(data, offset)
-            after, offset = decoder.read_partial(data, offset, before) if is_partial else read_row(data, offset)
+            after, offset = decoders[-1].read_partial(data, offset, before) if is_partial else read_after(data, offset)
             rows.append((sequence, before, after))
     elif change == INSERT:
         while offset < end:

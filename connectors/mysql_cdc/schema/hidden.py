@@ -2,7 +2,7 @@
 
 MySQL has one for each expression in an index. Its position does not change when columns are added. The log describes it
 with the table, but has no values for it. MariaDB has one for each UNIQUE key that it stores as a hash. It stands after
-all other columns, and the log has its values.
+all other columns, and the log has its values; since 11.8 only those of inserts.
 
 Sources: MySQL Reference Manual, "CREATE INDEX", "SHOW COLUMNS"; MariaDB Knowledge Base, "Getting Started with Indexes".
 """
@@ -66,7 +66,7 @@ def hidden_columns(
     if all(hidden.is_logged for hidden in schema.hidden):
         return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
     if same_order and all(hidden.index < described for hidden in schema.hidden):
-        # If they had other indexes then, `RowDecoder.check_present` finds values at these indexes.
+        # If they had other indexes then, `RowDecoder.of_images` finds values at these indexes.
         return list(schema.hidden)
     raise SchemaChanged(
         f"The table {schema.database}.{schema.table} was altered: the binary log has other columns. Only with "

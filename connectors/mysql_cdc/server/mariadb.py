@@ -6,6 +6,7 @@ MariaDB source, sql/log.cc (``trx_group_commit_leader``, ``MYSQL_BIN_LOG::open``
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -14,12 +15,21 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError, SettingError
 
 from ..positions import BinlogPosition
+from ..schema.table import TableSchema
 from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids
 from .log_gone import LogGone
 from .watermark import PositionWatermark
 
-__all__ = ["NEEDED", "check_position", "gtids_at_position", "low_watermark", "view_position", "visible_position"]
+__all__ = [
+    "NEEDED",
+    "check_generated",
+    "check_position",
+    "gtids_at_position",
+    "low_watermark",
+    "view_position",
+    "visible_position",
+]
 
 NEEDED = (
     (
@@ -30,9 +40,37 @@ NEEDED = (
 )
 """Variables that MySQL does not have, their required values, and why."""
 
+# 11.4 logs generated columns in all images, 11.8 only in those of inserts. The releases between are not supported.
+_LEAVES_OUT_GENERATED = (11, 5)
+_GENERATED = """
+SELECT COLUMN_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND IS_GENERATED = 'ALWAYS' ORDER BY ORDINAL_POSITION
+"""
 _ATTEMPTS = 10
 _SETTLE_S = 0.02
 """More time than a thread needs to take a free lock on a busy machine. Spent once for each snapshot batch."""
+
+
+def check_generated(connection: Connection[Any], schema: TableSchema) -> None:
+    """Refuse generated columns that the server leaves out of the images of updates and deletes.
+
+    Raises
+    ------
+    BacklogError
+        Names the columns, and the value of ``columns.exclude`` that leaves them out.
+    """
+    version = text(query(connection, "SELECT VERSION()")[0][0])
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < _LEAVES_OUT_GENERATED:
+        return
+    generated = {text(row[0]) for row in query(connection, _GENERATED, (schema.database, schema.table))}
+    found = [column.name for column in schema.read if column.name in generated]
+    if found:
+        patterns = ",".join(re.escape(f"{schema.name}.{name}") for name in found)
+        raise BacklogError(
+            f"{schema.name} has generated columns: {', '.join(found)}. MariaDB {version} leaves them out of the log's "
+            "updates and deletes.",
+            f"Set columns.exclude={patterns}.",
+        )
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:

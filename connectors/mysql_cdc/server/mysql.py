@@ -152,6 +152,8 @@ def server_problems(connection: Connection[Any], options: MySqlOptions) -> Itera
         *UPDATES_OF_REPLICA,
         "rpl_semi_sync_master_enabled",
         "rpl_semi_sync_master_wait_point",
+        "rpl_semi_sync_source_enabled",
+        "rpl_semi_sync_source_wait_point",
     )
     marks = ", ".join(["%s"] * len(names))
     found = {
@@ -183,10 +185,11 @@ def server_problems(connection: Connection[Any], options: MySqlOptions) -> Itera
     yield from need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
     for name, wanted, reason in mariadb.NEEDED:
         yield from need(name, wanted, reason)
-    if found.get("rpl_semi_sync_master_enabled") == "ON":
-        # A rotation would then make a snapshot's position wrong.
-        ahead = "a snapshot's position may be ahead of its rows"
-        yield from need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", ahead)
+    for role in ("master", "source"):  # the second name is of MySQL 8.0.26
+        # GTIDs come with the rows. A position comes before them, and a rotation would make a snapshot's wrong.
+        if found.get("gtid_mode") != "ON" and found.get(f"rpl_semi_sync_{role}_enabled") == "ON":
+            ahead = "a snapshot's position may be ahead of its rows"
+            yield from need(f"rpl_semi_sync_{role}_wait_point", "AFTER_COMMIT", ahead)
     try:
         end_position(connection, options)
         for name in UPDATES_OF_REPLICA:
@@ -332,6 +335,8 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
     schema = replace(schema, hidden=_hidden_columns(connection, schema))
     ask = functools.partial(query, connection)
     found = options.columns.checked(with_keys(ask, options, schema, is_mariadb(connection)))
+    if is_mariadb(connection):
+        mariadb.check_generated(connection, found)
     for column in found.read:
         kind_of(column)
     if options.format == "row":

@@ -52,7 +52,7 @@ class Rows:
     def read(self, schema: TableSchema, layout: Layout) -> list[list[object]]:
         decoder = RowDecoder(schema, self.table_map, layout)
         count, at = read_length(self.data, 0)
-        decoder.check_present(self.data[at : at + (count + 7) // 8])
+        decoder = decoder.of_images(self.data[at : at + (count + 7) // 8])
         at += (count + 7) // 8
         out = []
         while at < len(self.data):

@@ -42,6 +42,11 @@ def is_mariadb(server: MySQLServer) -> bool:
     return isinstance(server, MariaDBServer)
 
 
+def is_mysql_8(server: MySQLServer) -> bool:
+    """Whether it is the embedded MySQL, or one that behaves like it; not a newer one (``BACKLOG_SPARK_MYSQLD``)."""
+    return not is_mariadb(server) and str(server.execute("SELECT VERSION()")[0][0]).startswith("8.0.")
+
+
 def options(server: MySQLServer, table: str, **more: object) -> dict[str, str]:
     """Options of the source for a table of the embedded server."""
     base = {"host": "127.0.0.1", "port": server.port, "user": "root", "table": table, **more}

@@ -1,9 +1,16 @@
-"""Log files that MySQL 9.7.4 wrote: compressed transactions, tagged GTIDs, a partial JSON update, a VECTOR column.
+"""Log files of servers that the tests do not run.
+
+MySQL 9.7.4: compressed transactions, tagged GTIDs, a partial JSON update, a VECTOR column.
 
 The statements: ``INSERT INTO t VALUES (1, 'plain', '{"a": [1, 2]}')``; compressed in one transaction two rows of t, one
 of o with a VECTOR, an UPDATE and a DELETE of t; with the tag ``backup``, compressed, ``JSON_SET(j, '$.a[0]', 'one')``;
 compressed 3,000 equal rows of m; compressed ``UPDATE o SET id = 2``; ``INSERT INTO m VALUES (8)``; with the tag
 ``x_1`` ``INSERT INTO o VALUES (9, NULL)``.
+
+MariaDB 11.8.9: updates and deletes without generated columns and without the hash of a UNIQUE key. The table is ``g (id
+INT PRIMARY KEY, v VARCHAR(60), g INT AS (id + 1) VIRTUAL, s INT AS (id * 2) STORED, b BLOB, UNIQUE (b))``. The
+statements: two rows are inserted; ``UPDATE g SET v = 'later'``; ``UPDATE g SET id = 3, b = 'y' WHERE id = 2``; ``DELETE
+FROM g WHERE id = 1``.
 """
 
 from __future__ import annotations
@@ -23,9 +30,9 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.timeline import Timeline
-from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.table import Hidden, TableSchema
 from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet, previous_gtids
-from backlog_spark.errors import SettingError
+from backlog_spark.errors import BacklogError, SettingError
 
 HERE = Path(__file__).parent
 FILE, NEXT = "recorded-mysql-9.7.4.binlog", "recorded-mysql-9.7.4-next.binlog"
@@ -40,6 +47,14 @@ T = TableSchema(
 )
 M = TableSchema("c", "m", (Column("v", "int", "int"),))
 VECTORS = TableSchema("c", "o", (INT, Column("v", "vector", "vector(3)", use="excluded")), ("id",), ("id",))
+
+OF_MARIADB = "recorded-mariadb-11.8.9.binlog"
+
+
+def generated(use: str) -> TableSchema:
+    g, s = (Column(name, "int", "int", use=use) for name in "gs")
+    columns = (INT, Column("v", "varchar", "varchar(60)", charset="utf8mb4"), g, s, Column("b", "blob", "blob"))
+    return TableSchema("c", "g", columns, ("id",), ("id",), hidden=(Hidden(5, is_logged=True),))
 
 
 class Packet:
@@ -69,8 +84,8 @@ class Recorded:
         return Packet(next(self._left, b""))
 
 
-def read(*tables: TableSchema, until: BinlogPosition | None = None, **more: Any) -> list[Any]:
-    return list(Events(Recorded(FILE), tables, until, Timeline(), **more).read())
+def read(*tables: TableSchema, until: BinlogPosition | None = None, file: str = FILE, **more: Any) -> list[Any]:
+    return list(Events(Recorded(file), tables, until, Timeline(), **more).read())
 
 
 def changes(found: list[Any]) -> list[tuple[str, str, list[Any]]]:
@@ -146,3 +161,19 @@ def test_previous_gtids_have_their_tags() -> None:
     assert (own.count(":"), backup.split(":")[1:], other.split(":")[1:]) == (1, ["backup", "1"], ["x_1", "1"])
     assert f"{own}:backup:1:x_1:1" == f"{own}:{backup[37:]}:{other[37:]}"
     assert GtidSet(f"{own}:backup:1:x_1:1") == found, "the server's own form"
+
+
+def test_images_may_leave_out_columns_that_are_not_read() -> None:
+    one, two = [1, "one", None, None, b"x"], [2, "two", None, None, None]
+    one_later, two_later = [1, "later", None, None, b"x"], [2, "later", None, None, None]
+    assert changes(read(generated("excluded"), file=OF_MARIADB)) == [
+        ("g", "insert", [(None, one), (None, two)]),
+        ("g", "update", [(one, one_later), (two, two_later)]),
+        ("g", "update", [(two_later, [3, "later", None, None, b"y"])]),
+        ("g", "delete", [(one_later, None)]),
+    ]
+
+
+def test_images_may_not_leave_out_columns_that_are_read() -> None:
+    with pytest.raises(BacklogError, match=r"change of c.g was logged without g, s: .*generated columns.*MariaDB 11.8"):
+        read(generated(""), file=OF_MARIADB)

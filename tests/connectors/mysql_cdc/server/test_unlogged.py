@@ -16,7 +16,7 @@ from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, is_mariadb, options, reader, take
+from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, is_mariadb, is_mysql_8, options, reader, take
 
 SECRET = "correct-horse-battery"
 
@@ -73,7 +73,10 @@ def test_a_replica_that_does_not_log_what_it_replicates_is_refused(kind: type[My
         server.execute("CREATE DATABASE captured")
         server.execute("CREATE TABLE captured.t (id INT PRIMARY KEY)")
         assert check(options(server, "captured.t"))[0].key == ("id",), "it is nobody's replica"
-        server.execute("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = 9, MASTER_USER = 'root'")
+        source, role = (
+            ("MASTER", "MASTER") if is_mariadb(server) or is_mysql_8(server) else ("REPLICATION SOURCE", "SOURCE")
+        )
+        server.execute(f"CHANGE {source} TO {role}_HOST = '127.0.0.1', {role}_PORT = 9, {role}_USER = 'root'")
         with pytest.raises(SettingError, match=r"log_slave_updates = 'OFF'.*replica.*Set log_slave_updates=ON"):
             check(options(server, "captured.t"))
         if is_mariadb(server):
