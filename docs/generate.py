@@ -78,7 +78,11 @@ scrape_configs:
       - targets: ["driver-host:9400"]
 ```
 
+The rules and panels keep drivers apart, also if their queries have the same name. Legends have the name of the query:
+with several drivers choose one at the top of the dashboard.
+
 `make test-prometheus` installs Prometheus, checks the rules with its `promtool`, and lets a server scrape metrics.
+It checks the dashboard's file by Grafana's types, and each panel's query by its result. It does not start Grafana.
 """
 
 
