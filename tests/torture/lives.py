@@ -221,7 +221,7 @@ def torture_lives(
                     live(chance.random() * 2 * seconds / lives)
                 # Small batches, so that kills hit some; the rest is done sooner with large ones.
                 source = {**job.described["source"], "maxRowsPerBatch": "100000"}
-                with shape.lock:
+                with shape.lock, storm.lock:
                     queries += start(spark, {**job.described, "source": source})
                 wait_for(lambda: all(q.backlogProgress.commits_after > 0 for q in queries), "a commit")
                 kills = storm.done["kill"]

@@ -263,6 +263,8 @@ class Storm(Repeating):
         self._others = [self._flush, self._cut, self._cut, self._cut, self._names, self._idle, self._statement]
         self._others += [self._signal] * 3
         self._signals = 0
+        # Held while it acts: whoever needs the server to be up holds it too.
+        self.lock = threading.Lock()
 
     def act(self) -> None:
         if self._asked:
@@ -278,7 +280,8 @@ class Storm(Repeating):
 
     def strike(self, what: Callable[[], None]) -> None:
         """Do one thing and count it."""
-        what()
+        with self.lock:
+            what()
         self.done[what.__name__.strip("_")] += 1
 
     def restart(self) -> None:
