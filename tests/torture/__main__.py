@@ -6,6 +6,7 @@ Choices follow the seed; what threads and processes make of them is not the same
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import tempfile
@@ -70,6 +71,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="of the first round; the next have those after it")
     parser.add_argument("--minutes", type=float, default=10)
     given = parser.parse_args()
+    logging.getLogger("backlog_spark").setLevel(
+        logging.ERROR
+    )  # dropped tables and lost connections are what it is about
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     until = time.monotonic() + given.minutes * 60
     line = _Line(until)
