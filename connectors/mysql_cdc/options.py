@@ -9,6 +9,7 @@ from typing import Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
+from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.given import Given, unknown_option
 
@@ -231,7 +232,7 @@ class MySqlOptions:
             table_swap=given.choice("tableSwap", ("snapshot", "follow", "tools")),
             table_events=_table_events(given, metadata, several, form),
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
-            statement_ignore=given.pattern("binlog.statement.ignore", r'For example "audit\.heartbeat".'),
+            statement_ignore=_pattern(given, "binlog.statement.ignore"),
             chunk_size=given.integer("chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=given.number("distributionFactorLower", cls.distribution_factor_lower, 0, 1),
@@ -340,7 +341,7 @@ def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
             "table", text or None, "mysql_cdc needs this option or tablePattern, and not both.",
             'Set .option("table", "database.table").',
         )  # fmt: skip
-    given.pattern("tablePattern", r'For example "shop\.orders_\d+".')
+    _pattern(given, "tablePattern")
     tables = []
     for part in text.split(",") if text else ():
         database, dot, table = part.strip().partition(".")
@@ -350,6 +351,12 @@ def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
             raise SettingError("table", text, f"names {part.strip()} twice.", "Name each table once.")
         tables.append((database, table))
     return tuple(tables), pattern
+
+
+def _pattern(given: Given, name: str) -> str:
+    found = given.text(name)
+    check_whole_names(name, found)
+    return found
 
 
 def _signal_table(given: Given, tables: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:

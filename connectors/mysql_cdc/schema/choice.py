@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
 
 from .columns import BOOLEAN, EXCLUDED, MASKED, Column
@@ -34,15 +35,11 @@ def parse_patterns(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     Raises
     ------
     SettingError
-        One of them is not a regular expression.
+        One of them is not a regular expression, or has an alternative that no name matches.
     """
-    text = given.get(name.lower(), "")
-    found = tuple(part.strip() for part in _COMMA.split(text) if part.strip())
+    found = tuple(part.strip() for part in _COMMA.split(given.get(name.lower(), "")) if part.strip())
     for pattern in found:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise SettingError(name, text, f"{pattern!r} is no regular expression: {error}.") from None
+        check_whole_names(name, pattern, "database.table" if name == "tables.exclude" else "database.table.column")
     return found
 
 
@@ -258,9 +255,6 @@ def _parse_keys(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise SettingError(
                 _KEYS, text, f"{part!r} is not table:column,column.", "For example shop.events:day,number."
             )
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise SettingError(_KEYS, text, f"{pattern!r} is no regular expression: {error}.") from None
+        check_whole_names(_KEYS, pattern.strip())
         found.append((pattern.strip(), columns))
     return tuple(found)
