@@ -105,22 +105,27 @@ class Document:
         PipelineError
             It is no YAML, or not a single document.
         """
-        made = cls()
-        loader = yaml.SafeLoader(text)
+        made, place = cls(), Place(1, 1)
         try:
+            loader = yaml.SafeLoader(text)
             node = loader.get_single_node()
             if node is not None:
-                made.data = _Reader(made, loader, environment).value(node, (), frozenset())
+                reader = _Reader(made, loader, environment)
+                reader.check_keys(node)
+                made.data = reader.value(node, (), frozenset())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-            # The error's own text quotes the line, which may have a password.
-            raise PipelineError(file, [Fault(place, f"This is no valid YAML: {error.problem}.")]) from None
-        except yaml.YAMLError as error:
-            raise PipelineError(file, [Fault(Place(1, 1), f"This is no valid YAML: {type(error).__name__}.")]) from None
-        finally:
-            loader.dispose()
-        return made
+            place = Place(mark.line + 1, mark.column + 1) if mark else place
+            problem = error.problem  # the error's own text quotes the line, which may have a password
+        except yaml.reader.ReaderError as error:
+            before = text[: error.position]
+            place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+            problem = f"the character U+{ord(text[error.position]):04X} is not allowed. Write it as an escape in quotes"
+        except RecursionError:
+            problem = "it is nested too deeply"
+        else:
+            return made
+        raise PipelineError(file, [Fault(place, f"This is no valid YAML: {problem}.")])
 
     def place(self, path: Path) -> Place:
         """Where a key or item is; that of the nearest one around it if the file lacks it."""
@@ -151,6 +156,21 @@ class _Reader:
         self._document = document
         self._loader = loader
         self._environment = environment
+        self._checked: set[int] = set()
+
+    def check_keys(self, node: yaml.Node) -> None:
+        """Note keys that are written twice. Before a `value`: it adds the keys of << to the mappings' own."""
+        if isinstance(node, yaml.ScalarNode) or id(node) in self._checked:
+            return
+        self._checked.add(id(node))
+        seen: set[str] = set()
+        for each in node.value:
+            key, value = each if isinstance(node, yaml.MappingNode) else (None, each)
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    self._document.faults.append(Fault(_place(key), f"{key.value} is written twice.", "Write it once."))
+                seen.add(key.value)
+            self.check_keys(value)
 
     def value(self, node: yaml.Node, path: Path, around: frozenset[int]) -> Any:
         document, place = self._document, _place(node)
@@ -168,12 +188,6 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path, around: frozenset[int]) -> dict[str, Any]:
         document = self._document
-        seen: set[str] = set()
-        for key, _ in node.value:  # before <<, whose keys may be written again
-            name = str(key.value)
-            if name in seen:
-                document.faults.append(Fault(_place(key), f"{name} is written twice.", "Write it once."))
-            seen.add(name)
         self._loader.flatten_mapping(node)  # type: ignore[no-untyped-call,unused-ignore]
         found: dict[str, Any] = {}
         for key, value in node.value:
@@ -186,14 +200,20 @@ class _Reader:
         return found
 
     def _scalar(self, node: yaml.Node, path: Path) -> Any:
-        document, text = self._document, str(node.value)
+        document = self._document
+        try:  # JSON writes a character outside of the first plane as two escapes, which YAML takes for two characters
+            text = str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            document.fault(path, "Half of a surrogate pair is no character.", "Write the character itself.")
+            text = ""
+        node.value = text
         made = _VARIABLE.sub(lambda found: self._replaced(found, path), text)
         document.texts[path] = made
         if made != text:
             return made
         try:
             return self._loader.construct_object(node)  # type: ignore[no-untyped-call,unused-ignore]
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError):  # such as !!int x, !!timestamp x
             return text
 
     def _replaced(self, found: re.Match[str], path: Path) -> str:

@@ -24,11 +24,9 @@ __all__ = [
 
 
 class _Section(BaseModel):
-    """A mapping of the file. Its keys are in camel case."""
+    """A mapping of the file, with its scalars as they are written. Its keys are in camel case."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False, coerce_numbers_to_str=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=False)
 
 
 class Watermark(_Section):
@@ -43,7 +41,7 @@ class Source(_Section):
     """A source. All other keys are options of its type."""
 
     # Options may be secret, so they are kept apart.
-    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel)
 
     type: str = Field(description="mysql_cdc, hybrid, or any streaming format that Spark knows.")
     name: str = Field("source", description="The name for transforms and reports.")

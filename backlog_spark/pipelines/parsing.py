@@ -32,7 +32,9 @@ from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options
 __all__ = ["FORMATS", "load", "parse"]
 
 _SECTIONS: Final = ("source", "transform", "route", "sink", "pipeline")
-_TEXTS: Final = ("properties", "settings", "storageOptions")
+_ARGUMENTS: Final = "arguments"
+# YAML is read at about 1 MB in ten seconds. A pipeline has a few KB.
+_MOST_BYTES: Final = 1_000_000
 FORMATS: Final = ("avro", "csv", "delta", "json", "kafka", "orc", "parquet", "rate", "text", "xml")
 """Spark's own streaming sources. Their options are not checked."""
 
@@ -45,12 +47,16 @@ def load(file: str, environment: Mapping[str, str] | None = None) -> Pipeline:
     Raises
     ------
     BacklogError
-        There is no such file.
+        There is no such file, or it is far too large.
     PipelineError
         Everything that is wrong in it, each with line and column.
     """
     try:
-        text = FilePath(file).read_text(encoding="utf-8")
+        with FilePath(file).open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise BacklogError(f"{file} has more than {_MOST_BYTES:,} bytes.", "Name a pipeline's file.")
+        text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BacklogError(
@@ -123,7 +129,7 @@ class _Parser:
         if not isinstance(item, dict):
             document.fault(path, f"{path[0]} is a mapping.", f"Its keys: {', '.join(keys_of(kind))}.")
             return None
-        item = {key: self._texts(key, value, (*path, key)) for key, value in item.items()}
+        item = {key: value if key == _ARGUMENTS else self._written(value, (*path, key)) for key, value in item.items()}
         try:
             return kind.model_validate(item)
         except ValidationError as error:
@@ -132,11 +138,13 @@ class _Parser:
         assert len(document.faults) > before
         return None
 
-    def _texts(self, key: str, value: Any, path: Path) -> Any:
-        """Mappings of texts keep each value as it is written, such as ``true``."""
-        if key not in _TEXTS or not isinstance(value, dict):
-            return value
-        return {name: self._document.texts.get((*path, name), each) for name, each in value.items()}
+    def _written(self, value: Any, path: Path) -> Any:
+        """A value with its scalars as they are written: YAML takes 007, 1_0 and 1:30 for other numbers."""
+        if isinstance(value, dict):
+            return {key: self._written(each, (*path, key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._written(each, (*path, index)) for index, each in enumerate(value)]
+        return value if value is None else self._document.texts.get(path, value)  # a section is one already
 
     def _refuse(self, kind: type[BaseModel], path: Path, type_: str, message: str, depth: int) -> None:
         name = path[-1]

@@ -146,8 +146,32 @@ def test_anchors_and_merged_keys() -> None:
     text = RIGHT.replace("source:\n", "source:\n  <<: {port: 1, chunkSize: 5}\n")
     options = parse(text, "p.yaml", {"DB_PASSWORD": SECRET}).sources[0].options
     assert (options["port"], options["chunkSize"]) == ("3306", "5")
+    twice = "source:\n- &a\n  <<: &b {type: rate, rowsPerSecond: 1}\n  name: a\n  rowsPerSecond: 2\n"
+    twice += "- {<<: *b, name: b}\n- {<<: *a, name: c}\n- {<<: {<<: &d {type: rate, x: 1}, x: 2}, name: d}\n- *d\n"
+    made = parse(twice + "sink: {type: delta_append, path: /t, from: a}\npipeline: {name: n, checkpoint: /c}\n")
+    assert [s.options.get("rowsPerSecond") for s in made.sources] == ["2", "1", "2", None, None]
     found = mistakes(RIGHT.replace("  settings:\n", "  settings: &s\n    spark.x: *s\n"))
     assert found[0] == "p.yaml:20:5: This alias contains itself."
+
+
+def test_scalars_are_as_they_are_written() -> None:
+    text = RIGHT.replace("name: orders", "name: 007").replace("  name: 007", "  name: orders", 1)
+    text = text.replace("${LAKE:-/lake}/orders", "1_0").replace("/lake/_checkpoints/orders", "1.50")
+    text = text.replace("[id]", "[1:30, 0x1F, yes, 2026-01-01]\n  smallBatchRows: 010\n  compact: off")
+    made = parse(text.replace("spark.backlog.progress: off", "spark.x: 1e3"), "p.yaml", {"DB_PASSWORD": SECRET})
+    assert (made.pipeline.name, made.pipeline.checkpoint, made.pipeline.settings) == ("007", "1.50", {"spark.x": "1e3"})
+    assert made.sinks[0].arguments() == {
+        "path": "1_0", "keys": ["1:30", "0x1F", "yes", "2026-01-01"], "small_batch_rows": 10, "compact": False,
+    }  # fmt: skip
+
+
+def test_escapes_of_json() -> None:
+    made = parse(
+        RIGHT.replace("name: orders\n  check", 'name: "a\\ud83d\\udd11\\u00e9"\n  check'), "p", {"DB_PASSWORD": "x"}
+    )
+    assert made.pipeline.name == "a\U0001f511é"
+    (told,) = mistakes(RIGHT.replace("name: orders\n  check", 'name: "a\\ud83d"\n  check'))
+    assert told.startswith("p.yaml:15:3: Half of a surrogate pair")
 
 
 WHOLE = """\
@@ -253,6 +277,9 @@ def test_sinks_of_side_outputs() -> None:
         ("- a", "A pipeline is a mapping."),
         ("a: b: c", "This is no valid YAML"),
         ("source: x\n---\n", "This is no valid YAML"),
+        ("a: b\nc: 'x\7'", "p.yaml:2:6: This is no valid YAML: the character U+0007 is not allowed."),
+        ("[" * 5_000, "p.yaml:1:1: This is no valid YAML: it is nested too deeply."),
+        ("source: {type: !!int '', name: !!timestamp x}", "A pipeline needs sink."),
     ],
 )
 def test_no_pipeline(text: str, told: str) -> None:
@@ -275,6 +302,9 @@ def test_no_file(tmp_path: Any) -> None:
         ("*.orders", ["a.orders"], ["a.order"]),
         ("shop.t_[0-9]{1,2}", ["shop.t_12"], ["shop.t_123"]),
         ("(shop|crm).x", ["shop.x", "crm.x"], ["shopcrm.x"]),
+        ("shop.orders|customers", ["shop.orders", "shop.customers"], ["customers", "shop.orders2", "orders"]),
+        ("shop|crm.x", ["shop.x", "crm.x"], ["shop", "shop.orders"]),
+        ("shop|crm.a|b_*, hr.x", ["shop.a", "crm.b_1", "hr.x"], ["shop", "b_1", "crm"]),
     ],
 )
 def test_patterns_of_tables(written: str, matches: list[str], others: list[str]) -> None:
@@ -283,10 +313,21 @@ def test_patterns_of_tables(written: str, matches: list[str], others: list[str])
     assert not any(re.fullmatch(pattern, name) for name in others)
 
 
-@pytest.mark.parametrize("written", ["shop", "", "shop.(", ".x"])
+@pytest.mark.parametrize("written", ["shop", "", "shop.(", ".x", "(shop.a|crm.b)", "shop.a)|(b"])
 def test_no_pattern_of_tables(written: str) -> None:
     with pytest.raises(SettingError):
         table_pattern([written])
+
+
+@pytest.mark.parametrize("option", ["tables.exclude", "columns.exclude", "columns.mask", "columns.include"])
+@pytest.mark.parametrize("pattern", [r"shop\.a|customers", r"customers|shop\.a", r"crm\.a, shop\.(a|b)|c"])
+def test_an_alternative_that_no_name_matches(option: str, pattern: str) -> None:
+    salt = "columns.mask.secretSalt: x" if option == "columns.mask" else "chunkSize: 1"
+    found = mistakes(RIGHT.replace("tinyInt1isBit: true", f"{option}: '{pattern}'\n  {salt}"))[0]
+    assert found.startswith(f"p.yaml:9:3: {option}: 'c")
+    assert "| separates whole names." in found
+    whole = pattern.replace("c", "shop.c")
+    parse(RIGHT.replace("tinyInt1isBit: true", f"{option}: '{whole}'\n  {salt}"), "p", {"DB_PASSWORD": SECRET})
 
 
 def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> None:
