@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.common.durations import format_duration
+from backlog_spark.common.printable import printable
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.examination import Examination, FoundTable
 
@@ -15,6 +20,8 @@ __all__ = ["first_file"]
 
 _SCHEMA: Final = "https://raw.githubusercontent.com/backlog-spark/backlog-spark/main/docs/pipeline.schema.json"
 _SHOWN: Final = 50  # tables
+# What YAML never takes for more than a text's letters, also within [ ].
+_PLAIN: Final = re.compile(r"[\w./][\w./:-]*")
 
 
 def first_file(
@@ -48,41 +55,45 @@ def first_file(
     one = len(found.tables) == 1 and bool(found.tables[0].key)
     only = found.tables[0]
     lines = [f"# yaml-language-server: $schema={_SCHEMA}", "#", "# Tables, with the server's estimates:"]
-    lines += [f"#   {_told(table)}" for table in found.tables[:_SHOWN]]
+    lines += [f"#   {printable(_told(table))}" for table in found.tables[:_SHOWN]]
     if len(found.tables) > _SHOWN:
         lines.append(f"#   and {len(found.tables) - _SHOWN} more")
-    lines += [f"# {finding.severity}: {finding.problem} {finding.hint}".rstrip()
+    lines += [printable(f"# {finding.severity}: {finding.problem} {finding.hint}".rstrip())
               for finding in found.findings if finding.severity in ("error", "warning")]  # fmt: skip
     if found.kept_ms is not None:
         lines.append(f"# The server keeps its binary log for {format_duration(found.kept_ms)}.")
-    lines += ["", "source:", "  type: mysql_cdc", *([f"  name: {_stream(only)}"] if one else [])]
+    lines += ["", "source:", "  type: mysql_cdc", *([f"  name: {_scalar(_stream(only))}"] if one else [])]
     lines += [f"  {key}: {_scalar(value)}" for key, value in connection.items()]
     if password_env:
         lines.append(f"  password: ${{{password_env}}}")
     if one:
-        lines.append(f"  table: {_scalar(only.name)}")
+        by_pattern = "," in only.name  # the option table would take it for two names
+        lines.append(
+            f"  tablePattern: {_scalar(_escaped(only.name))}" if by_pattern else f"  table: {_scalar(only.name)}"
+        )
         if only.columns:
-            lines.append(f"  # columns: {', '.join(f'{column} {kind}' for column, kind in only.columns)}")
-            lines.append(f"  # columns.exclude: {only.name}.{only.columns[-1][0]}")
+            columns = ", ".join(f"{column} {kind}" for column, kind in only.columns)
+            lines.append(f"  # columns: {printable(columns)}")
+            lines.append(f"  # columns.exclude: {_scalar(_escaped(f'{only.name}.{only.columns[-1][0]}'))}")
     else:
-        lines.append(f"  tables: {yaml.safe_dump(list(tables), default_flow_style=True, width=1000).strip()}")
+        lines.append(f"  tables: [{', '.join(map(_scalar, tables))}]")
         keyless = [table.name for table in found.tables if not table.key]
         if keyless:
             lines.append("  # Tables without a primary key cannot be copied; see messageKeyColumns.")
-            escaped = ",".join(name.replace(".", r"\.") for name in keyless)
-            lines.append(f"  tables.exclude: {_scalar(escaped)}")
+            lines.append(f"  tables.exclude: {_scalar(','.join(map(_escaped, keyless)))}")
         else:
             lines.append(r"  # tables.exclude: shop\.tmp_.*")
     lines += ["  # chunkSize: 100000           # rows of one SELECT of the snapshot", ""]
     if one:
         lines += ["# transform:                    # SQL over the source (docs/sql.md)", "#   - name: totals"]
-        lines += [f"#     sql: SELECT {only.key[0]}, count(*) AS n FROM {_stream(only)} GROUP BY {only.key[0]}", ""]
-        target = f"{root}/{only.name.partition('.')[2]}"
+        key = only.key[0] if only.key[0].isidentifier() else printable(quoted(only.key[0]))
+        lines += [f"#     sql: SELECT {key}, count(*) AS n FROM {_stream(only)} GROUP BY {key}", ""]
+        target = f"{root}/{quote(only.name.partition('.')[2], safe='')}"
         lines += ["sink:", "  type: delta_upsert", f"  path: {_scalar(target)}"]
         lines += [f"  keys: [{', '.join(map(_scalar, only.key))}]"]
     else:
         lines += ["# route:                        # other directories than <path>/<database>/<table>"]
-        lines += [f"#   - source-table: {only.name}", "#     sink-table: ods/<>", ""]
+        lines += [f"#   - source-table: {printable(only.name)}", "#     sink-table: ods/<>", ""]
         lines += ["sink:", "  type: delta_tables", f"  path: {_scalar(root)}"]
     lines += ["", "pipeline:", f"  name: {_scalar(name)}", f"  checkpoint: {_scalar(f'{root}/_checkpoints/{name}')}"]
     lines += ["  interval: 10 seconds          # between commits", "  intervalDuringBacklog: 10 minutes"]
@@ -103,8 +114,14 @@ def _stream(table: FoundTable) -> str:
     return made if made[:1].isalpha() or made[:1] == "_" else f"t_{made}"
 
 
+def _escaped(name: str) -> str:
+    """A regular expression for a name. A comma would separate two of them."""
+    return re.escape(name).replace(",", r"\x2c")
+
+
 def _scalar(value: str) -> str:
-    """A text in YAML: quoted only where it must be."""
+    """A text in YAML, on one line: quoted only where it must be."""
     text = value.replace("${", "$${")
-    dumped = yaml.safe_dump(text, width=10_000, allow_unicode=True).removesuffix("\n...\n").strip()
-    return f"'{text}'" if dumped == text and isinstance(yaml.safe_load(text), bool) else str(dumped)
+    if _PLAIN.fullmatch(text) and yaml.safe_load(f"[{text}]") == [text]:
+        return text
+    return printable(json.dumps(text, ensure_ascii=False))
