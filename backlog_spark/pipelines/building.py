@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.api.streams import BacklogStream, source
+from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
@@ -177,17 +178,19 @@ def _imported(pipeline: Pipeline, name: str, path: Path) -> Callable[..., Any]:
     use_directory(pipeline)
     try:
         found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
     except ModuleNotFoundError as error:
         raise pipeline.error(
             path, f"There is no module {error.name}.", f"Modules are looked for in {pipeline.directory} and PYTHONPATH."
         ) from error
-    except AttributeError:
-        public = [each for each in dir(importlib.import_module(module)) if not each.startswith("_")]
+    except Exception as error:  # the module's own
         raise pipeline.error(
-            path, f"The module {module} has no {attribute}.", choice(attribute, public, "It has")
-        ) from None
+            path, f"The module {module} cannot be imported: {type(error).__name__}: {first_line(error)}."
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            public = [each for each in dir(found) if not each.startswith("_")]
+            raise pipeline.error(path, f"The module {module} has no {attribute}.", choice(part, public, "It has"))
+        found = getattr(found, part)
     if not callable(found):
         raise pipeline.error(path, f"{name} is {described(found)}, not a function.")
     return found  # type: ignore[no-any-return]

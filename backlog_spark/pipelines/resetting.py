@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from backlog_spark.common.locations import opened
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.spark.driver_claim import is_dead
@@ -46,11 +47,12 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
     Raises
     ------
     BacklogError
-        A directory is no checkpoint or no Delta table, a driver uses the checkpoint, or a table is in the checkpoint.
+        A directory is no checkpoint or no Delta table, a driver uses the checkpoint, a table or checkpoint is in a
+        directory that would be removed, or a file of the checkpoint is damaged.
     """
     found: list[Removal] = []
     for sink in pipeline.sinks:
-        files, root = _opened(pipeline.checkpoint_of(sink))
+        files, root = opened(pipeline.checkpoint_of(sink), "checkpoint")
         if files.isdir(root):
             if not files.isdir(f"{root}/offsets"):
                 raise BacklogError(
@@ -59,7 +61,7 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
                 )
             if not force:
                 _refuse_running(files, root)
-            _refuse_tables_below(files, root)
+            _refuse_others_below(files, root, "checkpoint")
             found.append(_measured("checkpoint", files, root))
         if not target:
             continue
@@ -69,7 +71,7 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
                 f"The sink {sink.name} does not say where it writes.",
                 "Remove its target yourself, and leave out --target.",
             )
-        files, root = _opened(str(path))
+        files, root = opened(str(path), "path")
         tables, notes = [root], ""
         if sink.SYNC:
             identity = _identity(pipeline.checkpoint_of(sink))
@@ -81,25 +83,19 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
             if files.isdir(table):
                 if not files.isdir(f"{table}/_delta_log"):
                     raise BacklogError(f"{table} is no Delta table.", "Correct path in the file. Nothing was removed.")
+                _refuse_others_below(files, table, "target")
                 found.append(_measured("target", files, table))
         if notes and files.isdir(notes):
             found.append(_measured("notes", files, notes))
-    return found
+    return list(dict.fromkeys(found))  # two sinks may write to one table
 
 
 def remove(found: list[Removal]) -> None:
     """Remove what `removals` has found: the checkpoints last, so that an interrupted reset can be repeated."""
     order = ("target", "notes", "checkpoint")
     for each in sorted(found, key=lambda removal: order.index(removal.what)):
-        files, root = _opened(each.location)
+        files, root = opened(each.location, each.what)
         files.rm(root, recursive=True)
-
-
-def _opened(location: str) -> tuple[Any, str]:
-    import fsspec
-
-    files, root = fsspec.core.url_to_fs(location.replace("s3a://", "s3://", 1))
-    return files, str(root).rstrip("/")
 
 
 def _measured(what: str, files: Any, root: str) -> Removal:
@@ -107,12 +103,17 @@ def _measured(what: str, files: Any, root: str) -> Removal:
     return Removal(what, str(files.unstrip_protocol(root)), len(sizes), sum(sizes.values()))
 
 
-def _refuse_tables_below(files: Any, root: str) -> None:
-    for log in files.glob(f"{root}/**/_delta_log"):
-        raise BacklogError(
-            f"The table {str(log).rpartition('/')[0]} is in the checkpoint {root} and would be removed with it.",
-            "Give the pipeline a checkpoint in a directory of its own. Nothing was removed.",
-        )
+def _refuse_others_below(files: Any, root: str, what: str) -> None:
+    """Refuse tables and checkpoints that would be removed with a directory, also those of this pipeline."""
+    for path in files.find(root, withdirs=True):
+        parts = str(path)[len(root) :].strip("/").split("/")
+        for kind, mark in (("table", "_delta_log"), ("checkpoint", "offsets")):
+            inner = "/".join([root, *parts[: parts.index(mark)]]) if mark in parts[1:] else root
+            if inner != root and (kind == "table" or files.isdir(f"{inner}/commits")):
+                raise BacklogError(
+                    f"The {kind} {inner} is in the {what} {root} and would be removed with it.",
+                    f"Move it, or remove the {what} yourself. Nothing was removed.",
+                )
 
 
 def _refuse_running(files: Any, root: str) -> None:
@@ -120,30 +121,50 @@ def _refuse_running(files: Any, root: str) -> None:
     for claim in files.ls(drivers, detail=False) if files.isdir(drivers) else ():
         if not str(claim).endswith(".json"):
             continue
-        who = json.loads(files.cat_file(claim))
+        try:
+            who = _values(files, str(claim), "pid", "host", "at", "machine")
+        except FileNotFoundError:
+            continue  # the driver has ended meanwhile
+        except BacklogError as error:
+            raise BacklogError(
+                f"A driver may run on the checkpoint {root}. {error.problem}",
+                "Stop the pipeline's drivers, then use --force.",
+            ) from None
         if is_dead(who):
             continue
         raise BacklogError(
-            f"A driver runs on the checkpoint {root}, or was killed: process {who.get('pid')} on {who.get('host')}, "
-            f"{who.get('at')}.",
+            f"A driver runs on the checkpoint {root}, or was killed: process {who['pid']} on {who['host']}, "
+            f"{who['at']}.",
             "Stop it first. If it was killed, use --force.",
         )
 
 
+def _values(files: Any, path: str, *names: str) -> dict[str, Any]:
+    """A small file of JSON with at least these values."""
+    try:
+        found = json.loads(files.cat_file(path))
+        if set(names) <= set(found):
+            return dict(found)
+    except (ValueError, TypeError):
+        pass
+    raise BacklogError(f"{path} is damaged: it is no JSON with {', '.join(names)}.", "Nothing was removed.")
+
+
 def _identity(checkpoint: str) -> str:
     """The id of the checkpoint's query, which is in its transactions and its notes; empty if there is none."""
-    files, root = _opened(checkpoint)
+    files, root = opened(checkpoint, "checkpoint")
     path = f"{root}/backlog/identity.json"
-    return str(json.loads(files.cat_file(path))["id"]) if files.exists(path) else ""
+    return str(_values(files, path, "id")["id"]) if files.exists(path) else ""
 
 
 def _begun_tables(files: Any, root: str, notes: str) -> list[str]:
     """The tables that the query of these notes has begun. Other queries may write below the same root."""
     found = set()
-    for mark in files.glob(f"{notes}/tables/*.json"):
-        path = str(json.loads(files.cat_file(mark))["path"])
+    marks = files.ls(f"{notes}/tables", detail=False) if files.isdir(f"{notes}/tables") else []
+    for mark in (mark for mark in marks if str(mark).endswith(".json")):
+        path = str(_values(files, str(mark), "path")["path"])
         parts = urlsplit(path)
-        found.add(_opened(unquote(parts.path) if parts.scheme == "file" else path)[1])
+        found.add(opened(unquote(parts.path) if parts.scheme == "file" else path, "path")[1])
     outside = [table for table in found if not table.startswith(f"{root}/")]
     if outside:
         raise BacklogError(f"The table {outside[0]} is not below {root}.", "Remove it yourself. Nothing was removed.")

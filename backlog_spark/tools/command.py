@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
@@ -10,9 +9,10 @@ import fsspec  # noqa: F401  (the command needs all of its packages from the beg
 import rich  # noqa: F401
 
 from backlog_spark.common.requirements import required
-from backlog_spark.errors import BacklogError
+from backlog_spark.tools.failures import told
+from backlog_spark.tools.output import say, show, tell_json
 from backlog_spark.tools.pipeline_commands import add_pipeline_commands
-from backlog_spark.tools.report_command import report, ui
+from backlog_spark.tools.report_command import report, stored_at, ui
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("checkpoint")
+@click.argument("checkpoint", callback=stored_at)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the whole offsets.")
 def inspect(checkpoint: str, as_json: bool) -> None:
     """Show where the query of CHECKPOINT is: mode, batches, sources, switches, sizes.
@@ -36,11 +36,9 @@ def inspect(checkpoint: str, as_json: bool) -> None:
 
     found = inspected(StoredCheckpoint(checkpoint))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    from rich.console import Console
-
-    Console().print(shown(found))
+        tell_json(found)
+    else:
+        show(*shown(found))
 
 
 command.add_command(report)
@@ -49,15 +47,20 @@ add_pipeline_commands(command)
 
 
 def main() -> None:
-    """Run the command. An error of ours is one line, and the exit status 1."""
+    """Run the command. An error that a user can cause is one line, and the exit status 1."""
     try:
         with required("This command"):
             command(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            say(error.ctx.get_usage())
+        say(f"error: {error.format_message()}")
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
-    except BacklogError as error:
-        click.echo(f"error: {error}", err=True)
+    except Exception as error:
+        text = told(error)
+        if text is None:
+            raise
+        say(f"error: {text}")
         sys.exit(1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.spi import offset_flags
+from backlog_spark.tools.output import table
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 __all__ = ["inspected", "shown"]
 
@@ -67,10 +67,8 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
     }
 
 
-def shown(found: dict[str, Any]) -> RenderableType:
+def shown(found: dict[str, Any]) -> list[Table]:
     """The same as tables for a terminal."""
-    from rich.console import Group
-
     rows = [
         ("query", found["query"] or "unknown: it writes no event log"),
         ("status", found["status"] or "unknown"),
@@ -100,23 +98,11 @@ def shown(found: dict[str, Any]) -> RenderableType:
         (str(switch["batch"]), switch["at"][:19], switch["mode"], switch["why"])
         for switch in found["switches"][-_LAST_SWITCHES:]
     ]
-    return Group(
-        _table(found["location"], ("", ""), rows),
-        _table("sources", ("name", "phase"), sources),
-        _table("switches", ("batch", "at", "mode", "because"), switches),
-    )
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", show_header=any(columns))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
+    return [
+        table(("", ""), rows, title=found["location"]),
+        table(("name", "phase"), sources, title="sources"),
+        table(("batch", "at", "mode", "because"), switches, title="switches"),
+    ]
 
 
 def _status(last: dict[str, Any] | None) -> str | None:

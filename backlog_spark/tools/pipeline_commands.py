@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -11,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from backlog_spark.common.printable import printable
 from backlog_spark.errors import BacklogError
+from backlog_spark.tools.output import say, show, table, tell, tell_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from backlog_spark.api.verification import Verification
     from backlog_spark.spi.examination import Finding, FoundTable
 
@@ -45,14 +46,6 @@ def _verification(sink: str, result: Verification) -> dict[str, Any]:
     return {"sink": sink, "equal": result.is_equal, **counts, "differences": keys}
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _print(found: Any) -> None:
-    click.echo(json.dumps(found, indent=2))
-
-
 @click.command()
 @_file
 @_json
@@ -69,15 +62,15 @@ def run(file: str, as_json: bool) -> None:
     spark = session_for(pipeline)
     queries = start(pipeline, spark)
     for query in queries:
-        _say(f"Query {query.name} runs; its checkpoint is {query.checkpointLocation}.")
+        say(f"Query {query.name} runs; its checkpoint is {query.checkpointLocation}.")
     try:
         finished = wait(queries)
     except StoppedAtOnce:
         sys.exit(_STOPPED)
     if as_json:
-        _print(ended(queries))
+        tell_json(ended(queries))
     elif finished:
-        _say("All sources have come to their end.")
+        say("All sources have come to their end.")
 
 
 @click.command()
@@ -93,7 +86,7 @@ def check(file: str, as_json: bool) -> None:
 
     report = preflight(file)
     if as_json:
-        _print(
+        tell_json(
             {
                 "ok": not report.fails,
                 "findings": [dataclasses.asdict(finding) for finding in report.findings],
@@ -101,9 +94,7 @@ def check(file: str, as_json: bool) -> None:
             }
         )
     else:
-        _show_findings(report.findings)
-        if report.tables:
-            _show_tables(report.tables)
+        show(*map(_finding, report.findings), *([_tables(report.tables)] if report.tables else []))
     if report.fails:
         sys.exit(1)
 
@@ -111,21 +102,23 @@ def check(file: str, as_json: bool) -> None:
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 
-def _show_findings(findings: Sequence[Finding]) -> None:
-    console = Console()
-    for finding in findings:
-        line = Text(f"{finding.severity.value:<8}", style=_COLOURS[finding.severity.value])
-        line.append(f"{finding.subject}: {finding.problem} {finding.hint}".rstrip(), style="default")
-        console.print(line, soft_wrap=True)
+def _finding(finding: Finding) -> Text:
+    line = Text(f"{finding.severity.value:<8}", style=_COLOURS[finding.severity.value])
+    told = f"{finding.subject}: {finding.problem} {finding.hint}".rstrip()
+    return line.append(printable(told, keep="\n"), style="default")
 
 
-def _show_tables(tables: Sequence[FoundTable]) -> None:
-    made = Table("table", "key", "rows, about", "MiB, about", box=None)
-    for table in tables:
-        rows = "" if table.rows is None else f"{table.rows:,}"
-        size = "" if table.size is None else f"{table.size >> 20:,}"
-        made.add_row(Text(table.name), Text(", ".join(table.key) or "none"), rows, size)
-    Console().print(made)
+def _tables(tables: Sequence[FoundTable]) -> Table:
+    rows = [
+        (
+            found.name,
+            ", ".join(found.key) or "none",
+            "" if found.rows is None else f"{found.rows:,}",
+            "" if found.size is None else f"{found.size >> 20:,}",
+        )
+        for found in tables
+    ]
+    return table(("table", "key", "rows, about", "MiB, about"), rows)
 
 
 @click.command()
@@ -167,11 +160,11 @@ def init(
     text = first_file(found, connection, password_env, tables, name=name, root=root.rstrip("/"))
     if output:
         Path(output).write_text(text, encoding="utf-8")
-        _say(f"{output} is written. Next: backlog-spark check {output}")
+        say(f"{output} is written. Next: backlog-spark check {output}")
     if as_json:
-        _print({"file": output, "text": text, "tables": [dataclasses.asdict(table) for table in found.tables]})
+        tell_json({"file": output, "text": text, "tables": [dataclasses.asdict(table) for table in found.tables]})
     elif not output:
-        click.echo(text, nl=False)
+        click.echo(text, nl=False)  # its names are harmless already
 
 
 @click.command()
@@ -189,15 +182,15 @@ def reset(file: str, target: bool, yes: bool, force: bool, as_json: bool) -> Non
     if yes:
         remove(found)
     if as_json:
-        _print({"deleted": yes, "found": [dataclasses.asdict(each) for each in found]})
+        tell_json({"deleted": yes, "found": [dataclasses.asdict(each) for each in found]})
         return
     for each in found:
         told = "deleted" if yes else "would delete"
-        click.echo(f"{told} {each.what} {each.location}: {each.files:,} files, {each.size:,} bytes")
+        tell(f"{told} {each.what} {each.location}: {each.files:,} files, {each.size:,} bytes")
     if not found:
-        click.echo("There is nothing to delete.")
+        tell("There is nothing to delete.")
     elif not yes:
-        _say("Nothing was deleted. Add --yes to delete it.")
+        say("Nothing was deleted. Add --yes to delete it.")
 
 
 @click.command()
@@ -213,9 +206,9 @@ def verify(file: str, repair: bool, max_rows_per_second: int | None, as_json: bo
     pipeline = load(file)
     results = verified(pipeline, session_for(pipeline), repair=repair, max_rows_per_second=max_rows_per_second)
     if as_json:
-        _print([_verification(name, result) for name, result in results])
+        tell_json([_verification(name, result) for name, result in results])
     else:
         for _, result in results:
-            click.echo(str(result))
+            tell(str(result))
     if any(not result.is_equal and not result.repaired for _, result in results):
         sys.exit(1)

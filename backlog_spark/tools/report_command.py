@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-__all__ = ["report", "ui"]
+from backlog_spark.common.locations import opened
+from backlog_spark.common.printable import printable
+from backlog_spark.tools.output import tell, tell_json
+
+__all__ = ["report", "stored_at", "ui"]
+
+
+def stored_at(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse locations that fsspec does not know."""
+    for location in [value] if isinstance(value, str) else value:
+        opened(location, "CHECKPOINT")
+    return value
 
 
 @click.command()
-@click.argument("checkpoint")
+@click.argument("checkpoint", callback=stored_at)
 @click.option("-o", "--output", default="report.html", show_default=True, help="The file to write; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the values as one JSON object instead.")
 def report(checkpoint: str, output: str, as_json: bool) -> None:
@@ -29,16 +40,18 @@ def report(checkpoint: str, output: str, as_json: bool) -> None:
 
     stored = StoredCheckpoint(checkpoint)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(read_history(stored.events)), indent=2))
-    elif output == "-":
-        click.echo(page(stored))
+        tell_json(dataclasses.asdict(read_history(stored.events)))
+        return
+    made = printable(page(stored), keep="\n\t")
+    if output == "-":
+        click.echo(made)
     else:
-        Path(output).write_text(page(stored), encoding="utf-8")
-        click.echo(f"Wrote {output}")
+        Path(output).write_text(made, encoding="utf-8")
+        tell(f"Wrote {output}")
 
 
 @click.command()
-@click.argument("checkpoints", nargs=-1, required=True)
+@click.argument("checkpoints", nargs=-1, required=True, callback=stored_at)
 @click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65_535))
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON when the server answers."
@@ -50,11 +63,10 @@ def ui(checkpoints: tuple[str, ...], port: int, as_json: bool) -> None:
     server = LiveServer(checkpoints, port)
     # The socket listens already, so a script may connect as soon as it has read this.
     if as_json:
-        click.echo(
-            json.dumps({"url": server.url, "port": server.server_port, "pid": os.getpid(), "pages": server.pages})
-        )
+        found = {"url": server.url, "port": server.server_port, "pid": os.getpid(), "pages": server.pages}
+        tell_json(found, indent=None)
     else:
-        click.echo(f"Open {server.url} (Ctrl-C ends this command)")
+        tell(f"Open {server.url} (Ctrl-C ends this command)")
     try:
         server.serve_forever()
     except KeyboardInterrupt:

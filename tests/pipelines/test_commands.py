@@ -50,8 +50,8 @@ source:
   user: {user}
   password: ${{THE_PASSWORD:-}}
   {source}
-sink: {{type: delta_upsert, path: {root}/t, keys: [id]}}
-pipeline: {{name: checked, checkpoint: {root}/c, interval: 100 ms, availableNow: true}}
+sink: {{type: delta_upsert, path: "{root}/t", keys: [id]}}
+pipeline: {{name: checked, checkpoint: "{root}/c", interval: 100 ms, availableNow: true}}
 """)
     return path
 
@@ -198,10 +198,10 @@ def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path:
 
 
 def test_reset_keeps_the_tables_of_other_pipelines_below_the_same_root(tmp_path: Path) -> None:
-    file, lake = tmp_path / "p.yaml", tmp_path / "lake"
+    file, lake = tmp_path / "p.yaml", tmp_path / "lake [x]*"
     file.write_text(f"""\
 source: {{type: mysql_cdc, host: db, user: reader, tables: shop.*}}
-sink: {{type: delta_tables, path: {lake}}}
+sink: {{type: delta_tables, path: "{lake}"}}
 pipeline: {{name: mine, checkpoint: {tmp_path}/c, interval: 1 s}}
 """)
     (tmp_path / "c" / "offsets").mkdir(parents=True)
@@ -229,6 +229,105 @@ def test_reset_deletes_no_table_that_is_in_the_checkpoint(tmp_path: Path) -> Non
     made: Any = invoke("reset", str(file), "--yes")
     assert f"The table {tmp_path}/c/others is in the checkpoint" in str(made.exception)
     assert (tmp_path / "c" / "others" / "_delta_log").exists()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "other", "told"),
+    [
+        ("t/_checkpoints/c", "", "The checkpoint {root}/t/_checkpoints/c is in the target {root}/t"),
+        ("linked/c", "", "The checkpoint {root}/t/c is in the target {root}/t"),
+        ("c", "t/other/_delta_log", "The table {root}/t/other is in the target {root}/t"),
+        ("c", "t/other/offsets", "The checkpoint {root}/t/other is in the target {root}/t"),
+        ("c", "t/[a]*?/other/_delta_log", "The table {root}/t/[a]*?/other is in the target {root}/t"),
+        ("c", "c/other/offsets", "The checkpoint {root}/c/other is in the checkpoint {root}/c"),
+    ],
+)
+def test_reset_deletes_nothing_if_one_directory_is_in_another(
+    tmp_path: Path, checkpoint: str, other: str, told: str
+) -> None:
+    tmp_path = tmp_path / "[x]{y}"  # a pattern, for who takes it for one
+    tmp_path.mkdir()
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    file.write_text(file.read_text().replace(f'{tmp_path}/c"', f'{tmp_path}/{checkpoint}"'))
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(tmp_path / "t")
+    for name in ("offsets", "commits"):
+        (tmp_path / checkpoint / name).mkdir(parents=True)
+    if other:
+        (tmp_path / other).mkdir(parents=True)
+        (tmp_path / other).with_name("commits").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    made: Any = invoke("reset", str(file), "--target", "--yes")
+    assert str(made.exception).startswith(f"{told.format(root=tmp_path)} and would be removed with it.")
+    assert sorted(tmp_path.rglob("*")) == before
+    if checkpoint != "c":  # alone it can be removed
+        assert invoke("reset", str(file), "--yes").exit_code == 0
+        assert not (tmp_path / checkpoint).exists()
+        assert (tmp_path / "t" / "_delta_log").exists()
+
+
+def test_reset_of_two_sinks_with_one_table(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""\
+source: {{type: rate}}
+sink:
+- {{type: delta_append, name: a, path: {tmp_path}/t, checkpoint: {tmp_path}/a}}
+- {{type: delta_append, name: b, path: {tmp_path}/t/, checkpoint: {tmp_path}/b}}
+pipeline: {{name: n}}
+""")
+    for name in ("t/_delta_log", "a/offsets", "b/offsets"):
+        (tmp_path / name).mkdir(parents=True)
+    made = invoke("reset", str(file), "--target", "--yes")
+    assert made.exit_code == 0, made.exception
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
+
+
+@pytest.mark.parametrize("claim", ["", "{}", "[]", "\xff", '{"pid": 1'])
+def test_reset_refuses_a_checkpoint_with_a_damaged_claim(tmp_path: Path, claim: str) -> None:
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    for name in ("offsets", "backlog/drivers"):
+        (tmp_path / "c" / name).mkdir(parents=True)
+    (tmp_path / "c" / "backlog" / "drivers" / "1.json").write_bytes(claim.encode("latin-1"))
+    made: Any = invoke("reset", str(file), "--yes")
+    assert f"A driver may run on the checkpoint {tmp_path}/c. {tmp_path}/c/backlog/drivers/1.json is damaged" in str(
+        made.exception
+    )
+    assert invoke("reset", str(file), "--yes", "--force").exit_code == 0
+    assert not (tmp_path / "c").exists()
+
+
+def test_reset_deletes_nothing_by_damaged_notes(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""\
+source: {{type: mysql_cdc, host: db, user: reader, tables: shop.*}}
+sink: {{type: delta_tables, path: {tmp_path}/lake}}
+pipeline: {{name: mine, checkpoint: {tmp_path}/c}}
+""")
+    marks = tmp_path / "lake" / "_backlog_tables" / "mine" / "tables"
+    for path in (tmp_path / "c" / "offsets", tmp_path / "c" / "backlog", marks):
+        path.mkdir(parents=True)
+    (marks / "1.json").write_text("{}")
+    identity = tmp_path / "c" / "backlog" / "identity.json"
+    for text, damaged in (("", identity), ('{"id": "mine"}', marks / "1.json")):
+        identity.write_text(text)
+        made: Any = invoke("reset", str(file), "--target", "--yes")
+        assert str(made.exception).startswith(f"{damaged} is damaged")
+        assert (tmp_path / "c" / "offsets").exists()
+
+
+@pytest.mark.process
+def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    for name, text in (
+        ("wrong_syntax", "def"),
+        ("raises_at_once", "raise RuntimeError('no\\x1b')"),
+        ("lacks", "None.x"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        more = f"transform: [{{name: x, function: '{name}:f'}}]\n"
+        file.write_text(write(file, 1, tmp_path).read_text() + more)
+        told = "\n".join(findings(file)["error"])
+        assert f"p.yaml:11:23: The module {name} cannot be imported: " in told
 
 
 def test_reset_deletes_nothing_that_is_no_checkpoint(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Opens paths and addresses of stores with fsspec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backlog_spark.common.failure_causes import first_line
+from backlog_spark.common.requirements import missing, required
+from backlog_spark.errors import SettingError
+
+__all__ = ["opened"]
+
+
+def opened(location: str, setting: str) -> tuple[Any, str]:
+    """The file system of a location, and the path in it without a slash at its end.
+
+    Parameters
+    ----------
+    location : str
+        A path, or an address that fsspec knows. ``s3a://`` is ``s3://``.
+    setting : str
+        Where the user wrote it, for errors.
+
+    Raises
+    ------
+    BacklogError
+        fsspec does not know such addresses, cannot use this one, or needs another package.
+    """
+    with required("A checkpoint or target"):
+        import fsspec
+    try:
+        files, root = fsspec.core.url_to_fs(location.replace("s3a://", "s3://", 1))
+    except ImportError as error:
+        cause = error.__cause__
+        name = cause.name if isinstance(cause, ModuleNotFoundError) and cause.name else "fsspec"
+        raise missing(f"The location {location}", name) from None
+    except Exception as error:  # each kind of store has errors of its own
+        raise SettingError(
+            setting, location, f"cannot be opened: {first_line(error)}.",
+            "Give a path, or an address that fsspec knows, such as s3://bucket/path.",
+        ) from None  # fmt: skip
+    return files, str(root).rstrip("/") or "/"
