@@ -20,6 +20,7 @@ from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.sinks.delta_tables import DeltaTables
+from backlog_spark.spark.launch import launch
 from backlog_spark.spark.session import register
 
 if TYPE_CHECKING:
@@ -55,19 +56,22 @@ def session_for(pipeline: Pipeline) -> SparkSession:
     from pyspark.sql import SparkSession
 
     use_directory(pipeline)
-    settings, active = pipeline.pipeline.settings, SparkSession.getActiveSession()
+    settings, active = dict(pipeline.pipeline.settings), SparkSession.getActiveSession()
     if active is not None:
         for name, text in settings.items():
             if active.conf.get(name, None) != text:
                 _set(active, name, text)
         register(active)
         return active
-    builder = SparkSession.builder.appName(pipeline.pipeline.name).config(map={**_DELTA, **settings})
+    settings = {"spark.app.name": pipeline.pipeline.name, **_DELTA, **settings}
+    builder = SparkSession.builder
     if "spark.jars" not in settings and "spark.jars.packages" not in settings and not _has_context():
         from delta import configure_spark_with_delta_pip
 
         builder = configure_spark_with_delta_pip(builder)
-    made: SparkSession = builder.getOrCreate()
+        settings |= {"spark.jars.packages": builder._options["spark.jars.packages"]}
+    launch(settings)
+    made: SparkSession = builder.config(map={**settings}).getOrCreate()
     register(made)
     return made
 

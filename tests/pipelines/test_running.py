@@ -209,3 +209,81 @@ def test_a_mistake_is_told_before_spark_starts(tmp_path: Path) -> None:
         f"error: {file}:1:27: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?"
         in (tmp_path / "log").read_text()
     )
+
+
+HOSTILE = "=t: \\path\\u0041 #!'\" ${x} é \U0001f511\ttab\nsecond line \\"
+PROBE = """
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from backlog_spark.pipelines.parsing import load
+from backlog_spark.pipelines.running import session_for
+
+pipeline = load(sys.argv[1])
+spark = session_for(pipeline)
+java = spark._jvm.java.lang
+commands = []
+for process in Path("/proc").glob("[0-9]*"):
+    try:
+        commands.append((process / "cmdline").read_bytes().decode(errors="replace"))
+    except OSError:
+        pass  # it has ended
+print(json.dumps({
+    "commands": commands,
+    "conf": dict(spark.sparkContext.getConf().getAll()),
+    "session": {name: spark.conf.get(name, None) for name in sys.argv[2:]},
+    "hadoop": spark._jsc.hadoopConfiguration().get("own.key"),
+    "files": os.listdir(tempfile.gettempdir()),
+    "arguments": os.environ.get("PYSPARK_SUBMIT_ARGS"),
+    "java": java.System.getProperty("own.property"),
+    "memory": java.Runtime.getRuntime().maxMemory(),
+}))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("theirs", [None, "--conf spark.own.c=theirs --name x --properties-file {file} pyspark-shell"])
+def test_no_setting_is_on_a_command_line(tmp_path: Path, theirs: str | None) -> None:
+    """On the real spark-submit: everybody can read /proc/*/cmdline of everybody's processes."""
+    for name in ("conf", "tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.own.a defaults\nspark.own.b defaults\n")
+    (tmp_path / "own").write_text("spark.own.b file\nspark.own.d file\\")
+    file, probe = tmp_path / "pipeline.yaml", tmp_path / "probe.py"
+    probe.write_text(PROBE)
+    secret = f"s3cr{tmp_path}{HOSTILE}"
+    more = {
+        "spark.own.a": "pipeline", "spark.own.c": "pipeline", "spark.hadoop.own.key": secret, "spark.own.empty": "",
+        "spark.own.spaces": f"  {secret}  ", "spark.driver.memory": "600m",
+        "spark.driver.extraJavaOptions": "-Down.property=set", "spark.backlog.progress": "off",
+    }  # fmt: skip
+    file.write_text(
+        f"source: {{type: rate}}\nsink: {{type: delta_append, path: {tmp_path}/t}}\n"
+        f"pipeline:\n  name: named\n  checkpoint: {tmp_path}/c\n  settings:\n{settings(**more)}".replace("${", "$${")
+    )
+    environment = {**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(tmp_path / "tmp")}
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    if theirs:
+        environment["PYSPARK_SUBMIT_ARGS"] = theirs.format(file=tmp_path / "own")
+    done = subprocess.run(
+        [sys.executable, str(probe), str(file), *more], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    words = "\n".join(found["commands"])
+    assert "backlog-spark-" in words  # the JVM's command line is among them
+    assert "s3cr" + str(tmp_path) not in words
+    of_java = [name for name in more if name.startswith("spark.driver.")]  # these are arguments of Java itself
+    assert [name for name, text in more.items() if f"{name}={text}" in words] in (of_java, [])
+    assert not [name for name in found["files"] if name.endswith(".conf")]
+    assert found["arguments"] == environment.get("PYSPARK_SUBMIT_ARGS")
+    assert found["conf"]["spark.driver.extraJavaOptions"].endswith(more.pop("spark.driver.extraJavaOptions"))
+    assert {name: found["conf"][name] for name in more} == more
+    assert found["hadoop"] == secret
+    assert (found["java"], found["conf"]["spark.app.name"]) == ("set", "named")
+    assert 400 << 20 < found["memory"] < 700 << 20
+    assert found["session"]["spark.backlog.progress"] == "off"
+    of_defaults = {"spark.own.b": "defaults"} if theirs is None else {"spark.own.b": "file", "spark.own.d": "file"}
+    assert of_defaults.items() <= found["conf"].items()
