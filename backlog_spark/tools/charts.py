@@ -32,6 +32,8 @@ __all__ = [
 _WIDTH, _HEIGHT = 1000, 200
 _BUCKETS = 200
 """More points are narrower than a pixel of a phone."""
+_PIXEL = 0.25
+"""Percent of the width: the narrowest bar, with its edge, has two pixels."""
 
 
 @dataclass(frozen=True)
@@ -331,12 +333,14 @@ def _paths(points: Sequence[tuple[float, float | None]]) -> list[str]:
 
 
 def mode_bars(history: History) -> list[tuple[float, float, Span]]:
-    """Left edge and width in percent of each time in a mode."""
-    span = max(history.ended - history.began, 1)
-    return [
-        (round((s.began - history.began) * 100 / span, 3), round((s.ended - s.began) * 100 / span, 3), s)
-        for s in history.spans
-    ]
+    """Left edge and width in percent of each time in a mode. Of several within a pixel the first is shown."""
+    total = max(history.ended - history.began, 1)
+    bars: list[tuple[float, float, Span]] = []
+    for span in history.spans:
+        left, width = (span.began - history.began) * 100 / total, (span.ended - span.began) * 100 / total
+        if not bars or width >= _PIXEL or round(left / _PIXEL) != round(bars[-1][0] / _PIXEL):
+            bars.append((round(left, 3), round(width, 3), span))
+    return bars
 
 
 def clock(at: int) -> str:

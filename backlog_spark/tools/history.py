@@ -119,7 +119,7 @@ class History:
     error : str
         Of the last end or refused start.
     mode : str
-        At the end.
+        At the end; "unknown" if it never ran.
     began, ended : int
         Times of the first and the last event.
     intervals_ms : (int or None, int or None)
@@ -234,7 +234,7 @@ def read_history(events: Sequence[dict[str, Any]]) -> History:
         else {"start": "running or killed", "refused": "start refused"}.get(last["kind"], "")
         or str(last.get("status", "")),
         error=str((last or {}).get("error", "")),
-        mode=modes[-1] if modes else "stream",
+        mode=modes[-1] if modes else "unknown",
         began=_ms(events[0]["at"]) if events else 0,
         ended=max([_ms(event["at"]) for event in events], default=0),
         intervals_ms=(starts[-1].get("interval_ms"), starts[-1].get("interval_during_backlog_ms"))

@@ -36,7 +36,7 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
     names = [source["name"] for source in starts[-1]["sources"]] if starts else []
     return {
         "location": checkpoint.location,
-        "query": starts[-1]["query"] if starts else None,
+        "query": events[-1]["query"] if events else None,
         "identity": checkpoint.identity,
         "status": _status(last_of_a_process),
         "mode": "backlog" if any(_in_backlog(s.offset) for s in checkpoint.sources) else "stream",

@@ -18,6 +18,7 @@ __all__ = ["body", "page", "templates"]
 
 _PERCENTILES = (50, 75, 95, 99, 100)
 _LAST_EVENTS = 500
+_SPOKEN_SPANS = 20
 
 
 def page(checkpoint: StoredCheckpoint, *, live: bool = False) -> str:
@@ -34,9 +35,9 @@ def page(checkpoint: StoredCheckpoint, *, live: bool = False) -> str:
     return templates().get_template("report.html").render(title=title, live=live, **_values(checkpoint, history))
 
 
-def body(checkpoint: StoredCheckpoint) -> str:
+def body(checkpoint: StoredCheckpoint, history: History) -> str:
     """The part of the page that changes."""
-    return templates().get_template("body.html").render(**_values(checkpoint, read_history(checkpoint.events)))
+    return templates().get_template("body.html").render(**_values(checkpoint, history))
 
 
 @cache
@@ -52,14 +53,15 @@ def templates() -> Environment:
 
 def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
     restarts = len(history.of_kind("restart"))
-    spans = [f"{span.mode} for {seconds((span.ended - span.began) / 1000)}" for span in history.spans]
+    spans = [f"{s.mode} for {seconds((s.ended - s.began) / 1000)}" for s in history.spans[-_SPOKEN_SPANS:]]
+    shown = f", the last {len(spans)} of {len(history.spans):,}" if len(history.spans) > len(spans) else ""
     return {
         "h": history,
         "location": checkpoint.location,
         "now": round(time.time() * 1000),
         "facts": _facts(history),
         "bars": mode_bars(history),
-        "spoken_modes": f"Timeline: {', then '.join(spans)}. The table has each switch.",
+        "spoken_modes": f"Timeline{shown}: {', then '.join(spans)}. The table has each switch.",
         "switches": history.of_kind("switch")[-_LAST_EVENTS:],
         "charts": charts(history),
         "freshness_columns": [f"{p} %" if p < 100 else "longest" for p in _PERCENTILES],

@@ -59,7 +59,8 @@ class StoredCheckpoint:
         known = location.replace("s3a://", "s3://", 1)
         # By default some stores list a directory once and never again.
         self._files, self._root = fsspec.core.url_to_fs(known, use_listings_cache=False)
-        if not self._files.isdir(f"{self._root}/offsets"):
+        # Before its first batch a query has only its event log, perhaps with a start that was refused.
+        if not any(self._files.isdir(f"{self._root}/{name}") for name in ("offsets", DIRECTORY)):
             raise SettingError(
                 "CHECKPOINT", location, "there is no checkpoint of a streaming query.",
                 "Give the query's checkpointLocation: the directory with `offsets` and `commits` in it.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,8 @@ __all__ = ["LiveServer"]
 _HOST: Final = "127.0.0.1"
 # The event log is written at most every five seconds, at a switch at once.
 _LOOK_S = 1.0
+# A page takes at most a fifth of a processor.
+_REST = 4
 # A client that has gone is noticed when something is written to it.
 _SILENT_S = 15.0
 _HTML, _JS = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
@@ -130,23 +133,27 @@ class _Handler(BaseHTTPRequestHandler):
         names: list[str] | None = None
         switches, silent = None, 0.0
         while not self.server.stopping.is_set():
+            began = time.monotonic()
             checkpoint = watched.read()
             if checkpoint.event_files != names:
                 names, silent = checkpoint.event_files, 0.0
-                found = read_history(checkpoint.events).of_kind("switch")
+                history = read_history(checkpoint.events)
+                found = history.of_kind("switch")
                 said = ""
                 if switches is not None and len(found) > switches:
                     said = f"{found[-1].mode} mode, because {found[-1].text}"
                 switches = len(found)
-                told = json.dumps({"html": report.body(checkpoint), "said": said})
+                told = json.dumps({"html": report.body(checkpoint, history), "said": said})
                 self.wfile.write(f"event: report\ndata: {told}\n\n".encode())
                 self.wfile.flush()
             elif silent >= _SILENT_S:
                 self.wfile.write(b": still here\n\n")
                 self.wfile.flush()
                 silent = 0.0
-            silent += _LOOK_S
-            self.server.stopping.wait(_LOOK_S)
+            # A log of 100,000 batches takes seconds to read, and has new lines every five seconds.
+            pause = max(_LOOK_S, _REST * (time.monotonic() - began))
+            silent += pause
+            self.server.stopping.wait(pause)
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()

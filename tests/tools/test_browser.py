@@ -19,7 +19,7 @@ from backlog_spark.tools.ui import LiveServer
 from tests.integration.topics import Topic
 from tests.operators.conftest import Collect
 
-from .stories import checkpoint_of, story
+from .stories import batch, checkpoint_of, hostile, line, story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,7 @@ def browser() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
+    driver.set_script_timeout(LIMIT_S)
     yield driver
     driver.quit()
 
@@ -119,6 +120,69 @@ def test_the_keyboard_reaches_every_table(browser: Any, tmp_path: Path) -> None:
     )
     assert len(regions) == 8
     assert set(reached) == set(regions)
+
+
+# A name with markup, an override of the direction, and Hebrew text.
+MARKUP = "<script>window.taken = true</script><img src=x onerror='window.taken = true'><b>"
+HOSTILE = f"{MARKUP}\u202e\u05e9\u05dc\u05d5\u05dd orders"
+
+
+def long_story(batches: int, switches: int) -> list[dict[str, Any]]:
+    """A batch a second, and as many switches and back."""
+    events = story()[:3]
+    for number in range(batches):
+        events.append(batch(number, number, 0.5, 100 + number % 7, number < 1_000, interval_ms=1_000))
+    for number in range(switches):
+        for mode, second in (("stream", 0.4), ("backlog", 0.6)):
+            at = (number + second) * batches / switches
+            events.append(line("switch", at, batch=round(at), mode=mode, interval_ms=1_000, why="it swings"))
+    return sorted(events, key=lambda event: str(event["at"]))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(lambda: long_story(100_000, 3_000), id="100,000 batches"),
+        pytest.param(lambda: [line("refused", n, error="no such table") for n in range(3)], id="only refusals"),
+        pytest.param(lambda: [], id="no events"),
+        pytest.param(lambda: hostile(story(), HOSTILE), id="hostile names"),
+    ],
+)
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_a_page_that_is_out_of_the_ordinary(
+    browser: Any, tmp_path: Path, events: Callable[[], list[dict[str, Any]]], size: tuple[int, int]
+) -> None:
+    """The report's file, the live page after its first changes, and the index of two queries."""
+    found = events()
+    root = str(checkpoint_of(tmp_path / "c", found))
+    file = tmp_path / "report.html"
+    file.write_text(page(StoredCheckpoint(root)))
+    assert file.stat().st_size < 3 << 20
+    with LiveServer([root, str(checkpoint_of(tmp_path / "other", story()))], 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for url in (file.as_uri(), f"{server.url}0/", server.url):
+            show(browser, url, size)
+            if url == f"{server.url}0/":
+                browser.execute_script(
+                    "const told = new EventSource('events');"
+                    "told.addEventListener('report', e => { window.told = JSON.parse(e.data).html.length; });"
+                )
+                assert wait(lambda: browser.execute_script("return window.told || 0")) > 100
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0], url
+            assert findings(browser) == [], url
+            assert browser.execute_script("return window.taken || false") is False
+            assert (
+                browser.execute_script("return document.querySelectorAll('main script, main b, main img').length") == 0
+            )
+        # The last page is the index. A name does not turn round the text beside it.
+        link, state = browser.execute_script(
+            "const item = document.querySelector('main li'), range = document.createRange();"
+            "range.selectNode(item.childNodes[1]);"
+            "return [item.querySelector('a'), range].map(e => [...e.getClientRects()].pop().right)"
+        )
+        assert state > link or size is PHONE  # on a phone the name has two lines
+        server.shutdown()
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_a_switch_is_seen_live(spark: SparkSession, kafka: KafkaServer, browser: Any, tmp_path: Path) -> None:

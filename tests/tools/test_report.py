@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from backlog_spark.tools.charts import buckets, seconds, size, thousands
+from backlog_spark.tools.charts import buckets, mode_bars, seconds, size, thousands
 from backlog_spark.tools.command import command
 from backlog_spark.tools.history import read_history
 from backlog_spark.tools.report import page
@@ -197,6 +197,35 @@ def test_a_checkpoint_without_events(tmp_path: Path) -> None:
     text = report(tmp_path, [])
     assert "spark.backlog.eventLog" in text
     assert read_history([]).seconds_left == 0.0
+
+
+def test_a_checkpoint_with_refused_starts_only(tmp_path: Path) -> None:
+    """It has no offsets yet."""
+    root = checkpoint_of(tmp_path, [line("refused", n, error="no such table") for n in range(3)])
+    for name in ("offsets", "commits"):
+        (root / name).rmdir()
+    read = Page(page(StoredCheckpoint(str(root))))
+    assert not [element for element in read.all("section") if element["aria-labelledby"] == "modes"]
+    text = " ".join(read.texts)
+    assert "status start refused mode unknown" in text
+    assert text.count("refused no such table") == 3
+    found = CliRunner().invoke(command, ["inspect", "--json", str(root)]).output
+    assert '"query": "orders"' in found
+    assert '"status": "start refused at 2026-11-26T16:00:02: no such table"' in found
+
+
+def test_many_switches_are_few_bars(tmp_path: Path) -> None:
+    events = story()[:2]
+    for number in range(20_000):
+        mode = ("backlog", "stream")[number % 2]
+        events.append(line("switch", number, batch=number, mode=mode, interval_ms=0, why="it swings"))
+    events.append(line("end", 40_000, status="stopped"))
+    bars = mode_bars(read_history(events))
+    assert len(bars) <= 800
+    assert (bars[0][0], bars[-1][1]) == (0, 50.002)  # the long one at the end is there
+    text = report(tmp_path, events)
+    assert len(text) < 1 << 20
+    assert "Timeline, the last 20 of 20,000: backlog for 1 s, then " in text
 
 
 def test_many_batches_are_few_points() -> None:
