@@ -51,9 +51,10 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
         directory that would be removed, or a file of the checkpoint is damaged.
     """
     found: list[Removal] = []
-    for sink in pipeline.sinks:
-        files, root = opened(pipeline.checkpoint_of(sink), "checkpoint")
-        if files.isdir(root):
+    for output in pipeline.outputs():
+        sink = output.section
+        files, root = opened(pipeline.checkpoint_of(output.query), "checkpoint")
+        if not output.side and files.isdir(root):
             if not files.isdir(f"{root}/offsets"):
                 raise BacklogError(
                     f"{root} is no checkpoint of a streaming query.",
@@ -68,7 +69,7 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
         path = getattr(sink, "path", None)
         if path is None:
             raise BacklogError(
-                f"The sink {sink.name} does not say where it writes.",
+                f"The sink {output.name} does not say where it writes.",
                 "Remove its target yourself, and leave out --target.",
             )
         files, root = opened(str(path), "path")

@@ -266,6 +266,21 @@ def test_reset_deletes_nothing_if_one_directory_is_in_another(
         assert (tmp_path / "t" / "_delta_log").exists()
 
 
+def test_reset_of_side_outputs(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    late = f"sideOutputs: {{late: {{type: delta_append, path: {tmp_path}/late}}}}"
+    file.write_text(f"""\
+source: {{type: rate}}
+sink: {{type: delta_append, path: {tmp_path}/t, {late}}}
+pipeline: {{name: n, checkpoint: {tmp_path}/c}}
+""")
+    for name in ("t/_delta_log", "late/_delta_log", "c/offsets"):
+        (tmp_path / name).mkdir(parents=True)
+    made = invoke("reset", str(file), "--target", "--yes")
+    assert made.exit_code == 0, made.exception
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
+
+
 def test_reset_of_two_sinks_with_one_table(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(f"""\
