@@ -11,7 +11,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from backlog_spark.errors import SettingError
 from backlog_spark.model.nodes import SourceSpec, state_name
@@ -90,7 +90,7 @@ class SignalLog:
             named = ", ".join(map(repr, taking)) or "none"
             raise SettingError("source", source, "is no source that takes signals.", f"There are: {named}.")
         spec = self._sources[taking[source]]
-        made = Signal(signal_id or uuid.uuid4().hex, kind, json.dumps(dict(data or {})))
+        made = Signal(_checked_id(signal_id), kind, _as_json(data))
         with loading(spec.format):
             check_signal(spec.format, spec.options, made)
         self._append(state_name(spec.name), made, signals_heard(offsets()[taking[source]]))
@@ -108,6 +108,24 @@ class SignalLog:
             while not self._checkpoint.write_metadata(f"{_file(name)}-{number}", value):
                 number += 1  # another driver wrote it: Spark will stop one of the two
             known.append(Signal(made.id, made.type, made.data, number))
+
+
+def _checked_id(given: object) -> str:
+    if given is None:
+        return uuid.uuid4().hex
+    if not isinstance(given, str) or not given or not given.isprintable():
+        raise SettingError("id", given, "is no printable text.", "Leave it out for a random one.")
+    return given
+
+
+def _as_json(data: object) -> str:
+    try:
+        return json.dumps({} if data is None else dict(cast("Mapping[str, Any]", data)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SettingError(
+            "data", type(data).__name__, f"cannot be written as a JSON object: {error}.",
+            'Give a mapping such as {"data-collections": ["shop.orders"]}.',
+        ) from None  # fmt: skip
 
 
 def _file(name: str) -> str:

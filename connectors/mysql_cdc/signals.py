@@ -14,14 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from backlog_spark.common.lazy_patterns import lazy_pattern
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.signals import Signal
 
 from .requests import RangeRequest, Requests
-from .schema.columns import MASKED
-from .schema.keys import Key, key_from_json
+from .schema.columns import MASKED, Column
+from .schema.keys import Key, key_kind
 from .schema.table import TableSchema
+from .schema.types import kind_of
 
 __all__ = ["applied", "check_condition", "message_of", "ranges_asked"]
 
@@ -61,7 +64,7 @@ def parsed(signal: Signal) -> Mapping[str, Any]:
         raise _refused(f"The data of the signal has {len(signal.data):,} characters; {MOST_DATA:,} are allowed.")
     try:
         data = json.loads(signal.data) if signal.data.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(f"The data of the signal is not JSON: {error}.") from None
     if not isinstance(data, dict):
         raise _refused("The data of the signal is not a JSON object.")
@@ -145,26 +148,57 @@ def _of_table(signal: Signal, data: Mapping[str, Any], table: TableSchema, condi
         raise _refused(
             f"Ranges of {table.name} cannot be read: they need a chunk key inside the key, and no condition."
         )
-    requests = []
-    for each in data["ranges"] if isinstance(data["ranges"], list) else [None]:
-        if not isinstance(each, list) or len(each) not in (2, 3):
-            raise _refused('"ranges" is not a list of [after, last] or [after, last, keys].')
-        after, last = (_key(part, len(table.chunk_key), "a range") for part in each[:2])
-        keys = [_key(part, len(table.key), "a key") for part in each[2]] if len(each) > 2 else []
+    ranges, requests = data["ranges"], []
+    if not isinstance(ranges, list) or not ranges or not all(isinstance(r, list) and len(r) in (2, 3) for r in ranges):
+        raise _refused('"ranges" is not a list of [after, last] or [after, last, keys].')
+    for after, last, *more in ranges:
+        begin, end = (
+            _key(e, table, table.chunk_columns, "chunk key") if e is not None else None for e in (after, last)
+        )
+        keys = more[0] if more else []
+        if not isinstance(keys, list):
+            raise _refused('"ranges" has keys that are no list.')
         if keys and any(c.use == MASKED for c in table.key_columns):
             raise _refused(f"The key of {table.name} is masked: its rows cannot be named.")
-        requests.append(RangeRequest(signal.id, name, after, last, "", tuple(k for k in keys if k is not None)))
+        in_target = tuple(_key(key, table, table.key_columns, "key") for key in keys)
+        requests.append(RangeRequest(signal.id, name, begin, end, "", in_target))
     return requests
 
 
-def _key(data: Any, columns: int, what: str) -> Key | None:
+def _key(data: Any, table: TableSchema, columns: Sequence[Column], what: str) -> Key:
+    """A key that a worker can read by. It must not fail there: it would, again and again."""
+    parts = data if isinstance(data, list) else [data]
+    if len(parts) != len(columns):
+        raise _refused(
+            f'"ranges" has a {what} of {table.name} that has {len(parts)} values.',
+            f"It needs {len(columns)}: {', '.join(c.name for c in columns)}.",
+        )
+    return tuple(_value(part, table, column, what) for part, column in zip(parts, columns, strict=True))
+
+
+def _value(data: Any, table: TableSchema, column: Column, what: str) -> Any:
+    """One value of a key, as `key_to_json` writes it."""
+    if data is None and what == "key" and column.nullable:
+        return None
+    arrow = kind_of(column).arrow(column)
+    plain = (int, float) if pa.types.is_floating(arrow) else int
+    wanted = bytes if pa.types.is_binary(arrow) else str if pa.types.is_string(arrow) else plain
     try:
-        key = key_from_json(data)
-    except (KeyError, TypeError, ValueError):
-        key = ()
-    if key is not None and len(key) != columns:
-        raise _refused(f"{data!r} is not {what} of {columns} columns.")
-    return key
+        value = bytes.fromhex(data["hex"]) if isinstance(data, dict) and set(data) == {"hex"} else data
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise TypeError
+        kind_of(column).build(column, [value])
+        if what != "key":
+            kind = key_kind(column)
+            assert kind is not None, "only columns that can order are chosen"
+            kind.literal(column, value)
+    except (TypeError, ValueError, ArithmeticError):  # those of Arrow too
+        raise _refused(
+            f'"ranges" has a {what} of {table.name} with a value that the column {column.name} ({column.column_type}) '
+            "cannot have.",
+            'Bytes are {"hex": "00ff"}, a date is its days since 1970, a time its microseconds since then.',
+        ) from None
+    return value
 
 
 def _patterns(data: Mapping[str, Any], *, required: bool) -> list[re.Pattern[str]] | None:
@@ -176,14 +210,14 @@ def _patterns(data: Mapping[str, Any], *, required: bool) -> list[re.Pattern[str
         raise _refused('"data-collections" is not a list of names or regular expressions, such as ["shop.orders"].')
     try:
         return [re.compile(name.strip()) for name in given]
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise _refused(f'"data-collections" has an invalid regular expression: {error}.') from None
 
 
 def _conditions(data: Mapping[str, Any], tables: Sequence[TableSchema]) -> dict[str, str]:
     """The condition of each table that has one."""
     one, several = data.get("additional-condition", ""), data.get("additional-conditions", [])
-    found = {t.name: one for t in tables} if one else {}
+    found = {t.name: one for t in tables} if one != "" else {}
     for each in several if isinstance(several, list) else [several]:
         if not isinstance(each, dict) or set(each) != {"data-collection", "filter"}:
             raise _refused('"additional-conditions" is not a list of {"data-collection": …, "filter": …}.')
@@ -206,6 +240,10 @@ def check_condition(condition: Any) -> None:
     """
     if not isinstance(condition, str) or not condition.strip():
         raise _refused("A condition is not SQL text.")
+    try:
+        condition.encode()
+    except UnicodeEncodeError:
+        raise _refused("A condition has characters that UTF-8 does not have: halves of surrogate pairs.") from None
     if len(condition) > _LONGEST:
         raise _refused(f"A condition has {len(condition):,} characters; {_LONGEST:,} are allowed.")
     bare = _QUOTED.sub(" ", condition)

@@ -28,6 +28,9 @@ from .test_table_events import Target
 ID = Column("id", "int", "int", nullable=False)
 TABLES = tuple(TableSchema("shop", name, (ID,), ("id",), ("id",)) for name in ("orders", "users"))
 KEYLESS = TableSchema("shop", "log", (ID,))
+CODE = Column("code", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin", nullable=False)
+BYTES, DAY = Column("b", "varbinary", "varbinary(9)", nullable=False), Column("day", "date", "date", nullable=False)
+KEYED = TableSchema("shop", "keyed", (CODE, BYTES, DAY), ("code", "b", "day"), ("code", "b", "day"))
 
 
 def signal(kind: str, **data: Any) -> Signal:
@@ -60,6 +63,9 @@ def test_conditions_and_ranges() -> None:
     state = applied(execute("shop.orders", ranges=[[None, 5], [7, 9, [8]]]), Requests(), TABLES)
     name = ("shop", "orders")
     assert state.queue == (RangeRequest("s", name, None, (5,)), RangeRequest("s", name, (7,), (9,), "", ((8,),)))
+    given = ["a", {"hex": "00ff"}, 19_000]
+    (request,) = applied(execute("shop.keyed", ranges=[[None, given, [given]]]), Requests(), (KEYED,)).queue
+    assert (request.last, request.in_target) == (("a", b"\0\xff", 19_000), (("a", b"\0\xff", 19_000),))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +88,47 @@ def test_conditions_and_ranges() -> None:
             "'shop.users' in .* is none of",
         ),
         (execute("shop.orders", ranges=[[1]]), '"ranges" is not a list'),
-        (execute("shop.orders", ranges=[[[1, 2], 3]]), r"\[1, 2\] is not a range of 1 columns"),
+        (execute("shop.orders", ranges=[]), '"ranges" is not a list'),
+        (execute("shop.orders", ranges={"a": 1}), '"ranges" is not a list'),
+        (
+            execute("shop.orders", ranges=[[[1, 2], 3]]),
+            '"ranges" has a chunk key of shop.orders that has 2 values.*: id',
+        ),
+        (execute("shop.orders", ranges=[[1, 2, 3]]), '"ranges" has keys that are no list'),
+        (execute("shop.orders", ranges=[[1, 2, "12"]]), '"ranges" has keys that are no list'),
+        (
+            execute("shop.orders", ranges=[[1, 2, [None]]]),
+            r"a key of shop\.orders .* that the column id \(int\) cannot have",
+        ),
+        *(
+            (
+                execute("shop.orders", ranges=[[None, bad]]),
+                r"a chunk key of shop\.orders .* that the column id \(int\) cannot",
+            )
+            for bad in ("12", True, {"hex": "00"}, {"id": 1}, [[1]], [None], [{}], 1.5, 2**31)
+        ),
+        *(
+            (execute("shop.keyed", ranges=[[None, bad]]), rf"that the column {column} \(.*\) cannot have")
+            for column, bad in (
+                ("code", [1, {"hex": "00"}, 1]),
+                ("code", ["\ud800", {"hex": "00"}, 1]),
+                ("b", ["a", "00", 1]),
+                ("b", ["a", {"hex": "xx"}, 1]),
+                ("b", ["a", {"hex": 1}, 1]),
+                ("day", ["a", {"hex": "00"}, "2024-01-01"]),
+                ("day", ["a", {"hex": "00"}, 10**9]),
+            )
+        ),
+        (execute("a{99999999999999}"), "invalid regular expression"),
+        (Signal("s", "execute-snapshot", "[" * 50_000), "is not JSON"),
+        (execute("shop.orders", additional_condition=0), "is not SQL text"),
+        (execute("shop.orders", additional_condition="v = '\ud800'"), "UTF-8"),
         (execute("shop.orders", ranges=[[1, 2]], additional_condition="1"), "need a chunk key.*no condition"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused(found: Signal, message: str) -> None:
     with pytest.raises(BacklogError, match=message):
-        applied(found, Requests(), (*TABLES, KEYLESS))
+        applied(found, Requests(), (*TABLES, KEYLESS, KEYED))
 
 
 @pytest.mark.parametrize("condition", ["n = 1", "(a) = (b)", "v LIKE 'it\\'s (--;#%'", "`a;b` > 1", 'v = "a""b("'])
@@ -98,7 +138,22 @@ def test_a_condition_is_sql_within_brackets(condition: str) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["", " ", "1) OR (1", "((1)", "n = 1;", "n = 1 -- ", "1 /* ", "1 # ", "v = 'a", "v = 'a\\'", "x" * 2_049, None],
+    [
+        "",
+        " ",
+        "1) OR (1",
+        "((1)",
+        "n = 1;",
+        "n = 1 -- ",
+        "1 /* ",
+        "1 # ",
+        "v = 'a",
+        "v = 'a\\'",
+        "v = '\ud800'",
+        "x" * 2_049,
+        None,
+        0,
+    ],
 )
 def test_a_condition_that_could_leave_its_brackets_is_refused(condition: Any) -> None:
     with pytest.raises(BacklogError):
