@@ -124,18 +124,22 @@ class MySqlTablesAt(TablesAt):
             yield batch.select(self.key)
 
     def _goes_on(self, later: Offset) -> bool:
-        """Whether the log leads from here to a later offset, on the same server and with the same tables."""
+        """Whether the log leads from here to a later offset, on the same server and with the same tables.
+
+        It does not if the tables were read again meanwhile (`snapshot.again`): the server's log may be another one.
+        """
         then = {t.name: t for t in later.tables}
         same = all(
             then.get(t.name) is not None and then[t.name].fingerprint() == t.fingerprint() for t in self._schemas
         )
-        return same and later.complete and later.server == self._offset.server == self._options.server
+        same_log = later.complete and later.shift == self._offset.shift
+        return same and same_log and later.server == self._offset.server == self._options.server
 
 
 def _changed_meanwhile(tables: Sequence[str]) -> BacklogError:
     return BacklogError(
-        f"Since the compared position, {', '.join(tables)} were altered or emptied, or the query has moved to another "
-        "server.",
+        f"Since the compared position, {', '.join(tables)} were altered, emptied or read again, or the query has moved "
+        "to another server.",
         "Nothing was repaired. Verify again.",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -104,3 +105,38 @@ def test_a_purged_log_is_a_clear_error(mysql: MySQLServer) -> None:
     forget_log(mysql)
     with pytest.raises(BacklogError, match="purged"):
         tables_at(given, at)
+
+
+@pytest.fixture
+def own() -> Iterator[MySQLServer]:
+    with MySQLServer() as server:  # one of its own, since it is reset
+        yield server
+
+
+def test_keys_are_not_looked_for_in_another_log(own: MySQLServer) -> None:
+    """The server was reset, and the tables were read again: its log has the same names and other changes."""
+    own.execute("CREATE DATABASE at_offset")
+    own.execute("CREATE TABLE at_offset.again (id INT AUTO_INCREMENT PRIMARY KEY, n INT)")
+    given = options(own, "at_offset.again", **{"snapshot.mode": "when_needed"})
+
+    def followed(offset: dict[str, Any]) -> dict[str, Any]:
+        for _ in range(2):  # before a snapshot, and after it
+            own.execute("INSERT INTO at_offset.again (n) VALUES (1)")
+            while (end := take(reader(given), offset)[0]) != offset:
+                offset = end
+        return offset
+
+    own.execute("RESET MASTER")
+    before = followed(reader(given).initialOffset())
+    found = tables_at(given, before)
+    assert [b.to_pylist() for b in found.keys_changed(before, followed(before))] != []
+    own.execute("RESET MASTER")
+    after = followed(before)
+    for _ in range(9):
+        own.execute("UPDATE at_offset.again SET n = n + 1")
+    after = followed(after)
+    assert after["position"] > before["position"]
+    assert after["shift"] > before.get("shift", 0)
+    with pytest.raises(BacklogError, match=r"read again.*Verify again"):
+        list(found.keys_changed(before, after))
+    discard_rewind_log()
