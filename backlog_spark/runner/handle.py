@@ -163,7 +163,7 @@ class QueryHandle(Guided, ABC):
         Exception
             The error that the query failed with.
         KeyboardInterrupt
-            When the query has ended after Ctrl-C.
+            When the query has ended after Ctrl-C, and not by an error.
         """
         with ending_on_interrupt(self):
             ended = self._ended.wait(timeout)

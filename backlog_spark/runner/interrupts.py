@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from backlog_spark.common.failure_causes import first_line
+
 __all__ = ["ending_on_interrupt"]
 
 # Queries that Ctrl-C ends, until a wait has raised its KeyboardInterrupt. A wait with a timeout may return before.
@@ -26,6 +28,7 @@ class _Query(Protocol):
     def isActive(self) -> bool: ...
     @property
     def isEnding(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
     def stop(self, *, after_batch: bool = False) -> None: ...
 
 
@@ -36,6 +39,8 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
     The first one lets each query end after its running batch, and says so on stderr. The block goes on and should
     return when the queries have ended. `KeyboardInterrupt` is raised then. A second one stops the queries at once. It
     raises `KeyboardInterrupt` too.
+
+    If a query has failed, the first one raises nothing: the caller raises the failure. Both say it on stderr.
 
     Does nothing outside the main thread, where Python delivers no signals, and if the program ignores Ctrl-C.
 
@@ -68,14 +73,26 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
                 if query.isActive:
                     query.stop()
                     _say(f"Query {query.name} was stopped. Its next start replays the batch that was running.")
+                elif query.exception() is not None:
+                    _say_failure(query)
             raise
         if any(query in _interrupted for query in queries) and not any(query.isActive for query in queries):
             for query in queries:
                 _interrupted.discard(query)
-                _say(f"Query {query.name} has ended after a whole batch.")
-            raise KeyboardInterrupt
+                if query.exception() is None:
+                    _say(f"Query {query.name} has ended after a whole batch.")
+                else:
+                    _say_failure(query)
+            if all(query.exception() is None for query in queries):
+                raise KeyboardInterrupt
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _say_failure(query: _Query) -> None:
+    error = query.exception()
+    assert error is not None
+    _say(f"Query {query.name} has failed: {first_line(error)} Its next start replays the batch that failed.")
 
 
 def _say(text: str) -> None:

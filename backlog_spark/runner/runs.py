@@ -376,7 +376,7 @@ class QueryRuns(QueryHandle):
         return None
 
     def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
-        """Restart after a failure. Returns the last error, or None if the query runs."""
+        """Restart after a failure. Returns the last error, or None if the query runs or was stopped at once."""
         while (delay := self._restarts.wait_ms(attempts)) is not None and not self._ending.is_set():
             _log.warning(
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
@@ -384,9 +384,10 @@ class QueryRuns(QueryHandle):
                 extra=event("restart", query=self._name, attempt=attempts, delay_ms=delay, error=first_line(error)),
             )  # fmt: skip
             self._events.restart(attempt=attempts, delay_ms=delay, error=first_line(error))
-            if self._ending.wait(delay / 1000):
-                return None
-            again = self._next_run()
+            before = self._query
+            again = None if self._ending.wait(delay / 1000) else self._next_run()
+            if again is None and self._query is before:  # it was told to end
+                return None if self._stopping.is_set() else error
             if isinstance(again, NewerDriver):
                 return again
             if again is not None:
@@ -444,10 +445,11 @@ class QueryRuns(QueryHandle):
             Return at once, and let the query end when its running batch has committed. `awaitTermination` waits for
             it. Default false.
         """
+        if not after_batch:
+            self._stopping.set()  # first: whoever sees the other one looks which way it is
         self._ending.set()
         if after_batch:
             return
-        self._stopping.set()
         query_ = self._query
         if query_ is not None:
             query_.stop()

@@ -47,3 +47,15 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     (raised, status, _, planned, committed), told = interrupted(tmp_path, 2)
     assert (raised, status, planned, committed) == ("KeyboardInterrupt", "CANCELED", [0], [])
     assert "Query numbers was stopped. Its next start replays the batch that was running." in told
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("times", [-1, pytest.param(-2, id="before the restart")])
+def test_ctrl_c_does_not_hide_a_failure(tmp_path: Path, times: int) -> None:
+    (raised, status, wrote, planned, committed), told = interrupted(tmp_path, times)
+    assert raised not in ("", "KeyboardInterrupt")
+    assert (status, wrote, planned, committed) == ("FAILED", [], [0], [])
+    assert "Query numbers ends after its running batch." in told
+    assert "Query numbers has failed: " in told
+    assert "The batch failed." in told
+    assert "has ended after a whole batch" not in told

@@ -19,6 +19,10 @@ class Query:
         self.isActive = True
         self.isEnding = False
         self.stops: list[bool] = []
+        self.failure: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.failure
 
     def stop(self, *, after_batch: bool = False) -> None:
         self.stops.append(after_batch)
@@ -63,6 +67,28 @@ def test_waits_with_a_timeout_are_one_wait() -> None:
         query.isActive = False
     with ending_on_interrupt(query):
         pass  # it was told once
+
+
+def test_a_failure_is_said_and_left_to_the_caller(capsys: pytest.CaptureFixture[str]) -> None:
+    orders, clicks = Query("orders"), Query("clicks")
+    with ending_on_interrupt(orders, clicks):
+        ctrl_c()
+        orders.isActive = clicks.isActive = False
+        orders.failure = ValueError("It broke.")
+    told = capsys.readouterr().err
+    assert "Query orders has failed: It broke. Its next start replays the batch that failed." in told
+    assert "Query clicks has ended after a whole batch." in told
+    assert "Query orders has ended after a whole batch." not in told
+
+
+def test_a_second_one_says_what_failed_before(capsys: pytest.CaptureFixture[str]) -> None:
+    orders, clicks = Query("orders"), Query("clicks")
+    with pytest.raises(KeyboardInterrupt), ending_on_interrupt(orders, clicks):  # noqa: PT012
+        ctrl_c()
+        orders.isActive, orders.failure = False, ValueError("It broke.")
+        ctrl_c()
+    assert (orders.stops, clicks.stops) == ([True], [True, False])
+    assert "Query orders has failed: It broke." in capsys.readouterr().err
 
 
 def test_a_query_that_is_stopped_otherwise_raises_nothing() -> None:
