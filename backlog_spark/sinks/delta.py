@@ -22,7 +22,14 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_access import TableAccess
-from backlog_spark.sinks.delta_columns import RESERVED, TYPE_WIDENING, changed_types, check_table, refuse_reserved
+from backlog_spark.sinks.delta_columns import (
+    RESERVED,
+    TYPE_WIDENING,
+    changed_types,
+    check_table,
+    refuse_reserved,
+    with_columns,
+)
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.delta_roads import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
@@ -215,17 +222,22 @@ class DeltaSink(Sink):
         refuse_reserved(
             self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
         )
+        new: list[StructField] = []
         if self.merge_schema:
             there = {name.lower() for name in table.names}
-            new = [f for f in stored if f.name.lower() not in there and f.name not in self.keys]
+            new = [f for f in stored if f.name.lower() not in there]
+            if any(f.name in self.keys for f in new) and not spark.read.format("delta").load(self.path).isEmpty():
+                new = [f for f in new if f.name not in self.keys]  # it would be NULL in the rows that are there
             if state.configuration.get(TYPE_WIDENING, "").lower() == "true":
                 wider, narrower = changed_types(table, stored)
                 new += wider
                 # Rows from before the change may come after it, such as those of a batch that is repeated.
                 self._casts = {field.name: field.dataType for field in narrower}
                 stored = [StructField(f.name, self._casts.get(f.name, f.dataType)) for f in stored]
-            table = access.add_columns(spark, table, new) if new else table
-        check_table(self.path, self.keys, table, stored)
+        wanted = with_columns(table, new)
+        check_table(self.path, self.keys, wanted, stored)
+        if new:
+            access.add_columns(spark, wanted, new)
         self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
         self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)

@@ -133,16 +133,13 @@ class TableAccess:
             return True
         return False
 
-    def add_columns(self, spark: SparkSession, table: StructType, new: Sequence[StructField]) -> StructType:
-        """Add columns to the table, or widen those that it has, and return all its columns."""
+    def add_columns(self, spark: SparkSession, wanted: StructType, new: Sequence[StructField]) -> None:
+        """Add columns to the table, or widen those that it has, so that it has the wanted ones."""
         if any("timestamp_ntz" in field.dataType.simpleString() for field in new):
             from delta.tables import DeltaTable
 
             # Delta adds it to new tables by itself, but not to existing ones.
             DeltaTable.forPath(spark, self.path).addFeatureSupport("timestampNtz")
-        known = {f.name: f for f in table.fields} | {f.name: StructField(f.name, f.dataType) for f in new}
-        wider = StructType([*known.values()])
         # ALTER TABLE would need Delta's catalog in the session.
-        empty = empty_frame(spark, wider).write.format("delta").mode("append")
+        empty = empty_frame(spark, wanted).write.format("delta").mode("append")
         empty.option("mergeSchema", "true").save(self.path)
-        return wider

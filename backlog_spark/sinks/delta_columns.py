@@ -32,6 +32,7 @@ __all__ = [
     "check_table",
     "refuse_reserved",
     "widens",
+    "with_columns",
 ]
 
 ALWAYS: Final = ""
@@ -93,6 +94,12 @@ def changed_types(table: StructType, stored: Sequence[StructField]) -> tuple[lis
     both = [(there[field.name.lower()], field) for field in stored if field.name.lower() in there]
     wider = [StructField(old.name, new.dataType) for old, new in both if widens(old.dataType, new.dataType)]
     return wider, [StructField(new.name, old.dataType) for old, new in both if widens(new.dataType, old.dataType)]
+
+
+def with_columns(table: StructType, new: Sequence[StructField]) -> StructType:
+    """The table's columns after columns were added or got another type."""
+    known = {f.name: f for f in table.fields} | {f.name: StructField(f.name, f.dataType) for f in new}
+    return StructType([*known.values()])
 
 
 def check_table(path: str, keys: Collection[str], table: StructType, stored: Sequence[StructField]) -> None:

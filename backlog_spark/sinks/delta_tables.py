@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA, TABLE_EVENTS
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.delta_marks import TableMark, TableMarks
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
-from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded
+from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
+from backlog_spark.sinks.table_routes import TableRoutes, overlap
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import persisted
-from backlog_spark.spark.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -34,8 +31,6 @@ __all__ = ["BegunTable", "DeltaTables"]
 _log = logging.getLogger(__name__)
 
 _NEEDED: Final = (VALUE, "_database", "_table", COLUMNS, *METADATA)
-_MARKS: Final = "_backlog_tables"
-_REPLACED: Final = "<>"  # Flink CDC's default symbol
 
 
 @dataclass
@@ -44,21 +39,16 @@ class _Table:
 
     Parameters
     ----------
-    mark : dict
-        What the target's directory says about it: ``path`` and the query's first ``batch`` with rows of it.
+    mark : TableMark
     schema : StructType, optional
         What the sink was opened with.
     sink : DeltaUpsert, optional
         Open.
     """
 
-    mark: dict[str, object]
+    mark: TableMark
     schema: StructType | None = None
     sink: DeltaUpsert | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.mark['database']}.{self.mark['table']}"
 
 
 class BegunTable(NamedTuple):
@@ -87,7 +77,8 @@ class DeltaTables(Sink):
         Directory of the tables. ``_backlog_tables`` in it says which tables each query has begun.
     routes : sequence of (str, str)
         Tables such as ``shop.orders`` or ``shop.order_*``, and their directory below ``path``. ``<>`` in it stands for
-        the source table's name. The first route that matches counts. Two tables cannot have one directory.
+        the source table's name. The first route that matches counts. No table can have the directory of another one,
+        or one below it.
     properties : mapping of str to str
         Table properties of tables that the sink creates.
     storage_options : mapping of str to str
@@ -111,12 +102,12 @@ class DeltaTables(Sink):
         compact: bool = True,
     ) -> None:
         self.path = path
-        self._routes = [(re.compile(table_pattern([tables])), directory.strip("/")) for tables, directory in routes]
+        self._routes = TableRoutes(path, routes)
         self._properties = dict(properties)
         self._storage_options = dict(storage_options)
         self._compact = compact
         self._context: SinkContext | None = None
-        self._marks: CheckpointStore | None = None
+        self._marks: TableMarks | None = None
         self._tables: dict[tuple[str, str], _Table] = {}
 
     def for_output(self) -> DeltaTables:
@@ -128,11 +119,7 @@ class DeltaTables(Sink):
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
-        name = f"{database}.{table}"
-        for pattern, directory in self._routes:
-            if pattern.fullmatch(name):
-                return f"{self.path.rstrip('/')}/{directory.replace(_REPLACED, quote(table, safe=''))}"
-        return f"{self.path.rstrip('/')}/{quote(database, safe='')}/{quote(table, safe='')}"
+        return self._routes.path_of(database, table)
 
     def open(self, context: SinkContext) -> None:
         """Check the stream's columns, and that the tables of earlier runs are still there. See :meth:`Sink.open`.
@@ -154,22 +141,20 @@ class DeltaTables(Sink):
         require(type(self).__name__, "delta")
         delta_log.refuse_without_delta(context.spark)
         self._context = context
-        self._marks = self._marks_of(context.spark, context.txn_app_id)
+        self._marks = TableMarks(context.spark, self.path, context.txn_app_id)
         self._tables = {}
-        for mark in _read(self._marks):
-            self._tables[str(mark["database"]), str(mark["table"])] = _Table(mark)
-            self._check_mark(mark, context.newest_committed)
-
-    def _marks_of(self, spark: SparkSession, txn_app_id: str) -> CheckpointStore:
-        return CheckpointStore(spark, f"{self.path.rstrip('/')}/{_MARKS}/{txn_app_id}")
+        for mark in self._marks:
+            app_id = self.app_id_of(context.txn_app_id, mark.name)
+            has_batch = delta_log.newest_version(context.spark, mark.path, app_id).batch is not None
+            # Otherwise an earlier run ended before its first rows of the table. There may be none by now.
+            if mark.written or has_batch:
+                self._check_mark(mark, has_batch=has_batch)
+                self._tables[mark.database, mark.table] = _Table(mark)
 
     def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
-        """The tables that a query has begun, by ``database.table``."""
-        marks = _read(self._marks_of(spark, txn_app_id))
-        return {
-            f"{mark['database']}.{mark['table']}": BegunTable(str(mark["path"]), int(str(mark["batch"])))
-            for mark in marks
-        }
+        """The tables that a query has written, by ``database.table``."""
+        marks = TableMarks(spark, self.path, txn_app_id)
+        return {mark.name: BegunTable(mark.path, mark.batch) for mark in marks if mark.written}
 
     @staticmethod
     def app_id_of(txn_app_id: str, table: str) -> str:
@@ -199,6 +184,7 @@ class DeltaTables(Sink):
         grouped = batch_df.groupBy("_database", "_table", COLUMNS).agg(
             F.max("_commit_seq").alias("last"),
             F.max(F.col(CHANGE_TYPE).isin(*TABLE_EVENTS)).alias("has_events"),
+            F.min(F.col(CHANGE_TYPE).isin(*TABLE_EVENTS)).alias("only_events"),
             F.max(F.col(CHANGE_TYPE) == "drop").alias("is_dropped"),
         )
         return sorted(grouped.collect(), key=lambda row: (row["_database"], row["_table"], row["last"]))
@@ -207,56 +193,93 @@ class DeltaTables(Sink):
         self, batch_df: DataFrame, batch: BatchInfo, database: str, table: str, versions: list[Row]
     ) -> Written | None:
         name = f"{database}.{table}"
-        state = self._begun(database, table, batch.batch_id)
-        path = state.mark["path"]
-        own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
-        found = [TableColumns.parse(version[COLUMNS]) for version in versions]
-        newest = found[-1]
-        if not newest.key:
+        state = self._tables.get((database, table))
+        if state is None and all(version["only_events"] for version in versions):
+            return None  # nothing of the table was written, so there is nothing to remove
+        known = [TableColumns.parse(version[COLUMNS]) for version in versions if version[COLUMNS] is not None]
+        if known and not known[-1].key:
             raise BacklogError(
                 f"{name} has no primary key, so its rows cannot be told apart in a Delta table.",
                 "Name a unique key with messageKeyColumns, or leave the table out with tables.exclude.",
             )
-        parts = [
-            decoded(own.where(F.col(COLUMNS) == version[COLUMNS]), name, columns)
-            for version, columns in zip(versions, found, strict=True)
-        ]
-        rows = _united(parts, newest)
-        if state.sink is None or state.schema != rows.schema:
-            state.sink = self._opened(state, name, newest, rows.schema, batch.batch_id)
+        if state is None:
+            state = self._begin(database, table, batch.batch_id, known[-1].key)
+        elif known:
+            self._check_key(state, known[-1].key)
+        newest = known[-1] if known else self._of_target(state)
+        own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
+        parts = []
+        for text in (version[COLUMNS] for version in versions):
+            columns = newest if text is None else TableColumns.parse(text)
+            parts.append(decoded(own.where(F.col(COLUMNS).eqNullSafe(F.lit(text))), name, columns))
+        rows = united(parts, newest)
+        if state.sink is None or (state.schema, state.sink.keys) != (rows.schema, newest.key):
+            state.sink = self._opened(state, newest, rows.schema, batch.batch_id)
             state.schema = rows.schema
         state.sink.write(rows, replace(batch, has_table_events=any(version["has_events"] for version in versions)))
+        if not state.mark.written:
+            self._note(state, written=True)
         if any(version["is_dropped"] for version in versions):
-            _log.warning("%s was dropped: its rows were removed from the Delta table at %s, which stays.", name, path)
+            _log.warning(
+                "%s was dropped: its rows were removed from the Delta table at %s, which stays.", name, state.mark.path
+            )
         return state.sink.written
 
-    def _begun(self, database: str, table: str, batch_id: int) -> _Table:
-        """The table's entry. Its first batch is noted before anything of it is written."""
-        assert self._marks is not None
-        if (database, table) in self._tables:
-            return self._tables[database, table]
-        path = self.path_of(database, table)
-        for other in self._tables.values():
-            if other.mark["path"] == path:
+    def _begin(self, database: str, table: str, batch_id: int, key: tuple[str, ...]) -> _Table:
+        """The entry of a new table, which is noted before anything of the table is written."""
+        made = _Table(TableMark(database, table, self.path_of(database, table), batch_id))
+        for other in (each.mark for each in self._tables.values()):
+            if overlap(made.mark.path, other.path):
+                inner, outer = sorted((made.mark, other), key=lambda mark: -len(mark.path))
                 raise BacklogError(
-                    f"{database}.{table} and {other.name} have one directory, {path}.",
-                    "Give each a sink-table of its own, with <> in it. Shards of one table go into one Delta table "
-                    "with tablePattern and a delta_upsert sink.",
+                    f"{inner.name} would lie at {inner.path}, in the directory of {outer.name}, {outer.path}.",
+                    "Give each a sink-table of its own, with <> in it, and none below another one: VACUUM would remove "
+                    "its files. Shards of one table go into one Delta table with tablePattern and a delta_upsert sink.",
                 )
-        mark: dict[str, object] = {"database": database, "table": table, "path": path, "batch": batch_id}
-        self._marks.make_directory("tables")
-        self._marks.write_file(f"tables/{quote(f'{database}.{table}', safe='')}.json", json.dumps(mark))
-        self._tables[database, table] = made = _Table(mark)
+        self._note(made, key=key)
+        self._tables[database, table] = made
         return made
 
-    def _opened(
-        self, state: _Table, name: str, columns: TableColumns, schema: StructType, batch_id: int
-    ) -> DeltaUpsert:
+    def _note(self, state: _Table, **more: Any) -> None:
+        assert self._marks is not None
+        state.mark = self._marks.note(replace(state.mark, **more))
+
+    def _check_key(self, state: _Table, key: tuple[str, ...]) -> None:
+        """Note the key of a table that replaces a dropped one.
+
+        Raises
+        ------
+        BacklogError
+            The Delta table has rows of the dropped table.
+        """
+        mark = state.mark
+        if mark.key == key:
+            return
+        if mark.key and not self._target(mark).isEmpty():
+            raise BacklogError(
+                f"The primary key of {mark.name} was ({', '.join(mark.key)}). The table was dropped, and the one that "
+                f"has its name now has the key ({', '.join(key)}). The Delta table at {mark.path} still has rows of "
+                "the dropped table.",
+                f"DELETE FROM delta.{quoted(mark.path)}, and start again: the query then writes all rows of the new "
+                "table. Or leave the table out with tables.exclude.",
+            )
+        self._note(state, key=key)
+
+    def _of_target(self, state: _Table) -> TableColumns:
+        """One column of a Delta table that is only emptied. It need not be the key then."""
+        first = self._target(state.mark).schema[0]
+        return TableColumns((first.name,), ((first.name, first.dataType.simpleString(), "text"),))
+
+    def _target(self, mark: TableMark) -> DataFrame:
+        assert self._context is not None
+        return self._context.spark.read.format("delta").load(mark.path)
+
+    def _opened(self, state: _Table, columns: TableColumns, schema: StructType, batch_id: int) -> DeltaUpsert:
         context = self._context
         assert context is not None
         planned = context.newest_planned
         sink = state.sink or DeltaUpsert(
-            str(state.mark["path"]),
+            state.mark.path,
             list(columns.key),
             merge_schema=True,
             properties=self._properties,
@@ -266,7 +289,7 @@ class DeltaTables(Sink):
         sink.keys = columns.key
         of_table = replace(
             context,
-            txn_app_id=self.app_id_of(context.txn_app_id, name),
+            txn_app_id=self.app_id_of(context.txn_app_id, state.mark.name),
             schema=schema,
             # This batch may have been planned in an earlier run. Later ones were not.
             newest_planned=planned if planned is not None and batch_id <= planned else batch_id,
@@ -279,48 +302,26 @@ class DeltaTables(Sink):
         except SettingError:
             raise
         except BacklogError as error:
-            raise BacklogError(f"{name}: {error.problem}", error.hint) from error
+            raise BacklogError(f"{state.mark.name}: {error.problem}", error.hint) from error
         return sink
 
-    def _check_mark(self, mark: dict[str, object], committed: int | None) -> None:
-        context = self._context
-        assert context is not None
-        name, path = f"{mark['database']}.{mark['table']}", str(mark["path"])
-        now = self.path_of(str(mark["database"]), str(mark["table"]))
-        if now != path:
+    def _check_mark(self, mark: TableMark, *, has_batch: bool) -> None:
+        now = self.path_of(mark.database, mark.table)
+        if now != mark.path:
             raise BacklogError(
-                f"{name} was begun in {path}, and now has the directory {now}: earlier rows would be missing there.",
+                f"{mark.name} was begun in {mark.path}, and now has the directory {now}: earlier rows would be missing "
+                "there.",
                 "Put the route back, or start with a new checkpoint.",
             )
-        first = int(str(mark["batch"]))
-        if committed is None or first > committed:
-            return  # its first batch may not have been written
-        if delta_log.newest_version(context.spark, path, self.app_id_of(context.txn_app_id, name)).batch is None:
+        if not has_batch:
             raise BacklogError(
-                f"The Delta table of {name} at {path} lacks the rows that this query has written since batch {first}: "
-                "it was removed or replaced.",
+                f"The Delta table of {mark.name} at {mark.path} lacks the rows that this query has written since batch "
+                f"{mark.batch}: it was removed or replaced.",
                 "Put the table back, or start with a new checkpointLocation and an empty path.",
             )
 
     def __repr__(self) -> str:
         return f"DeltaTables({self.path!r})"
-
-
-def _read(marks: CheckpointStore) -> Iterator[dict[str, object]]:
-    for name in marks.names_in("tables"):
-        if not name.startswith(".") and name.endswith(".json"):
-            yield json.loads(marks.read_file(f"tables/{name}") or "{}")
-
-
-def _united(parts: list[DataFrame], newest: TableColumns) -> DataFrame:
-    """Rows of several versions of a table. Columns that the newest version still has get its types."""
-    kinds = {name: kind for name, kind, _ in newest.columns}
-    rows = parts[-1]
-    for part in parts[:-1]:
-        columns = [(name, F.col(quoted(name))) for name in part.columns]
-        cast = [column.cast(kinds[name]).alias(name) if name in kinds else column for name, column in columns]
-        rows = rows.unionByName(part.select(*cast), allowMissingColumns=True)
-    return rows
 
 
 def _together(batch_id: int, written: Sequence[Written | None]) -> Written:

@@ -20,7 +20,7 @@ from backlog_spark.model.changes import METADATA
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["COLUMNS", "VALUE", "TableColumns", "decoded"]
+__all__ = ["COLUMNS", "VALUE", "TableColumns", "decoded", "united"]
 
 COLUMNS: Final = "_columns"
 VALUE: Final = "value"
@@ -80,6 +80,17 @@ def decoded(rows: DataFrame, table: str, columns: TableColumns) -> DataFrame:
     rows = rows.withColumn(_ROW, F.coalesce(value["after"], value["before"]))
     made = [_value(F.col(_ROW).getField(name), kind, how).alias(name) for name, kind, how in columns.columns]
     return rows.select(*made, *map(quoted, METADATA))
+
+
+def united(parts: list[DataFrame], newest: TableColumns) -> DataFrame:
+    """Rows of several versions of a table. Columns that the newest version still has get its types."""
+    kinds = {name: kind for name, kind, _ in newest.columns}
+    rows = parts[-1]
+    for part in parts[:-1]:
+        columns = [(name, F.col(quoted(name))) for name in part.columns]
+        cast = [column.cast(kinds[name]).alias(name) if name in kinds else column for name, column in columns]
+        rows = rows.unionByName(part.select(*cast), allowMissingColumns=True)
+    return rows
 
 
 def _written(how: str) -> st.DataType:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 LIMIT_S = 300
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str, every_s: float = 0.05) -> None:
     limit = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < limit, f"{what} did not come"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def create(server: MySQLServer, database: str, rows: int = 1_000) -> None:

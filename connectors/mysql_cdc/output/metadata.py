@@ -48,7 +48,8 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
         st.StringType(),
         pa.string(),
         "the table's key and columns at that row, as JSON: name, Spark's type, and how the value of `format=debezium` "
-        "is written",
+        "is written; NULL in a `truncate` of a table that was dropped before a "
+        "[new snapshot](mysql_cdc_server.md#purged-logs)",
     ),
 }
 """By name: Spark's type, Arrow's type, and the meaning."""

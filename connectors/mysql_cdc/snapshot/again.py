@@ -37,9 +37,13 @@ __all__ = ["EmptiedPartition", "begun_again", "check_same_keys", "emptied_partit
 
 @dataclass
 class EmptiedPartition(InputPartition):
-    """Tables whose rows a target has to remove. Their rows have this ``_commit_seq`` and time."""
+    """Tables whose rows a target has to remove. Their rows have this ``_commit_seq`` and time.
+
+    ``unknown``: tables that were dropped. Nobody knows their columns any more; they have those of another table.
+    """
 
     tables: tuple[TableSchema, ...]
+    unknown: tuple[TableSchema, ...]
     sequence: int
     at_ms: int
 
@@ -123,15 +127,22 @@ def emptied_partition(first: Offset, last: Offset, tables: DeclaredTables) -> Em
     """The tables to empty, in the batch from ``first`` to ``last``."""
     there = {(t.database, t.table): tables.of(t) for t in last.tables}
     form = tables.every()[0]  # that of all tables with format=row; no envelope has columns of such a row
-    found = [there.get(name) or TableSchema(*name, form.columns, form.key) for name in first.to_empty]
+    unknown = [TableSchema(*name, form.columns, form.key) for name in first.to_empty if name not in there]
+    found = [there[name] for name in first.to_empty if name in there]
     added = last.added_since(first)
-    return EmptiedPartition(tuple(found), _base(last), added[0].at_ms if added else 0)
+    return EmptiedPartition(tuple(found), tuple(unknown), _base(last), added[0].at_ms if added else 0)
 
 
 def emptied_rows(options: MySqlOptions, of: EmptiedPartition) -> Iterator[pa.RecordBatch]:
-    """One row of type ``truncate`` for each table."""
+    """One row of type ``truncate`` for each table. ``_columns`` is NULL if they are unknown."""
     output = output_of(options.format, options.metadata, options.columns.salt)
-    for schema in of.tables:
+    for schema in (*of.tables, *of.unknown):
         why = TableEmptied(schema, TRUNCATE, "", of.sequence, "", 0, of.at_ms // 1000)
         row: list[object] = [None] * len(schema.columns)
-        yield from output.changes(schema, ChangeRows([row], [TRUNCATE], [of.sequence], [0], [why], [None]))
+        for batch in output.changes(schema, ChangeRows([row], [TRUNCATE], [of.sequence], [0], [why], [None])):
+            yield batch if schema in of.tables else _without_columns(batch)
+
+
+def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    at = batch.schema.get_field_index("_columns")
+    return batch if at < 0 else batch.set_column(at, batch.schema.field(at), pa.nulls(batch.num_rows, pa.string()))

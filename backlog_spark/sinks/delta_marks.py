@@ -1,0 +1,75 @@
+"""Notes which tables a query has begun below a directory of Delta tables, so that none is begun twice or missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from backlog_spark.spark.checkpoint_store import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TableMark", "TableMarks"]
+
+_MARKS: Final = "_backlog_tables"
+
+
+@dataclass(frozen=True)
+class TableMark:
+    """What is noted of a table, before anything of it is written, and again afterwards.
+
+    Parameters
+    ----------
+    database, table : str
+        The source's names.
+    path : str
+        Its Delta table.
+    batch : int
+        The query's first batch with rows of it.
+    written : bool
+        The Delta table has a batch. False: a run may have ended before.
+    key : tuple of str
+        Primary key of the rows in the Delta table; empty if unknown.
+    """
+
+    database: str
+    table: str
+    path: str
+    batch: int
+    written: bool = False
+    key: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+class TableMarks:
+    """The marks of one query.
+
+    Parameters
+    ----------
+    path : str
+        The directory of the Delta tables.
+    txn_app_id : str
+        The query's id.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, txn_app_id: str) -> None:
+        self._files = CheckpointStore(spark, f"{path.rstrip('/')}/{_MARKS}/{txn_app_id}")
+
+    def __iter__(self) -> Iterator[TableMark]:
+        for name in self._files.names_in("tables"):
+            if not name.startswith(".") and name.endswith(".json"):
+                found = json.loads(self._files.read_file(f"tables/{name}") or "{}")
+                yield TableMark(**{**found, "key": tuple(found.get("key", ()))})
+
+    def note(self, mark: TableMark) -> TableMark:
+        """Write a mark, over an older one of its table."""
+        self._files.make_directory("tables")
+        self._files.write_file(f"tables/{quote(mark.name, safe='')}.json", json.dumps(asdict(mark)))
+        return mark
