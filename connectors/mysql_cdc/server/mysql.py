@@ -43,7 +43,7 @@ from .connection import (
 from .gtid import GtidSet, MariaDbGtids
 from .log_gone import LogGone
 from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_ignored, check_replica
-from .watermark import PositionWatermark, watermark
+from .watermark import NO_GTIDS, PositionWatermark, watermark
 
 __all__ = [
     "check_log",
@@ -91,7 +91,7 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
         file = text(_binlog_status(connection)[0][0])
         return str(PositionWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
     gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
-    return "".join(str(gtids).split()), int(now)
+    return "".join(str(gtids).split()) or NO_GTIDS, int(now)
 
 
 def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:

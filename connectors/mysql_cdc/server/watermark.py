@@ -15,6 +15,7 @@ from ..positions import BinlogPosition, sequence_at
 from .gtid import GtidSet, MariaDbGtids
 
 __all__ = [
+    "NO_GTIDS",
     "GtidWatermark",
     "PositionWatermark",
     "Watermark",
@@ -25,6 +26,10 @@ __all__ = [
     "shows",
     "watermark",
 ]
+
+
+NO_GTIDS = ","
+"""The low watermark of a server without any transaction: the empty set. "" stands for no watermark."""
 
 
 @dataclass(frozen=True)

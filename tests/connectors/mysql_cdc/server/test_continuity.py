@@ -223,3 +223,24 @@ def test_a_dump_by_gtid_of_a_mariadb_tells_32_bits_of_a_position() -> None:
     assert not _same_32_bits(BinlogPosition("binlog.000004", 1_000), by_position)
     assert not _same_32_bits(BinlogPosition("binlog.000003", 1_001), by_position)
     assert not _same_32_bits(None, by_position)
+
+
+def test_a_snapshot_of_a_server_without_any_transaction(live: Any) -> None:
+    server, *_ = live
+    reset(server)
+    stream = reader(options(server, TABLE, chunkSize=1, maxRowsPerBatch=1))
+    start = stream.initialOffset()
+    first = stream.latestOffset(start, ReadMaxRows(1))
+    # Above the low watermark, the empty set: the chunks are as of before.
+    server.execute(f"UPDATE {TABLE} SET v = 'later'")
+    rows = [row for partition in stream.partitions(start, first) for row in read(stream, partition)]
+    end, more = drained(reader(options(server, TABLE)), first)
+    server.execute(f"DELETE FROM {TABLE} WHERE id = 1")
+    _, last = drained(reader(options(server, TABLE)), end)
+    assert [(row[0], row[2], row[3]) for row in (*rows, *more, *last)] == [
+        (1, "v1", "insert"),
+        (2, "later", "insert"),
+        (1, "v1", "update_preimage"),
+        (1, "later", "update_postimage"),
+        (1, "later", "delete"),
+    ]
