@@ -67,13 +67,17 @@ def emptied_tables(
     at = F.lit(None) if sequence is None else F.max(quoted(sequence))
     events = rows.where(F.col(quoted(change_type)).isin(*TABLE_EVENTS)).groupBy(*names)
     found = events.agg(F.count("*").alias("n"), at.alias("at")).where("n > 0").collect()
+    told = {tuple(row[name] for name in names): row["at"] for row in found}
+    if any(None in name for name in told):  # columns of the table itself, which such a row does not fill
+        told = {(): max(row["at"] for row in found)} if sequence else told
+        names = ()
     if found and (sequence is None or not (names or of_one_table)):
         needed = "a sequence column" if sequence is None else f"the columns {' and '.join(_TABLE)}"
         raise BacklogError(
             f"{sink}: a table was truncated or dropped, and without {needed} the rows to remove are not known.",
             f"Store {needed}, {_SKIP}",
         )
-    return {tuple(row[name] for name in names): row["at"] for row in found}
+    return told
 
 
 def since_emptied(rows: DataFrame, emptied: Emptied, change_type: str, sequence: str) -> DataFrame:

@@ -86,11 +86,29 @@ def test_all_rows_of_the_only_table(spark: SparkSession, tmp_path: Path) -> None
     assert rows_of(spark, tmp_path) == [(1, "new"), (7, "7")]
 
 
+def test_a_table_with_columns_of_its_own_that_are_named_like_the_source_s(spark: SparkSession, tmp_path: Path) -> None:
+    sink = DeltaUpsert(str(tmp_path), ["id"], metadata_columns=METADATA)
+    sink.open(SinkContext(spark, "app", WITH_TABLE, True, of_one_table=True))
+    sink.write(spark.createDataFrame([("a", "b", 1, "1", "insert", 0)], WITH_TABLE), BatchInfo(0, True))
+    rows = [
+        ("a", "b", 2, "2", "insert", 1),
+        (None, None, None, None, "truncate", 2),
+        ("a", "b", 3, "3", "insert", 3),
+        (None, None, None, None, "drop", 4),
+        ("c", None, 4, "4", "insert", 5),
+    ]
+    sink.write(spark.createDataFrame(rows, WITH_TABLE), BatchInfo(1, False, has_table_events=True))
+    assert rows_of(spark, tmp_path) == [("c", None, 4, "4")]
+
+
 def test_refused_where_the_rows_are_not_known(spark: SparkSession, tmp_path: Path) -> None:
     event = spark.createDataFrame([(None, None, "truncate", 2)], ALONE)
     info = BatchInfo(0, False, has_table_events=True)
     with pytest.raises(BacklogError, match=r"without the columns _database and _table.*tableEvents=skip"):
         sink_of(spark, tmp_path / "1", ALONE, one_table=False).write(event, info)
+    unnamed = spark.createDataFrame([(None, None, None, None, "truncate", 2)], WITH_TABLE)
+    with pytest.raises(BacklogError, match=r"without the columns _database and _table"):
+        sink_of(spark, tmp_path / "4", WITH_TABLE, one_table=False).write(unnamed, info)
     unordered = sink_of(spark, tmp_path / "2", ALONE, one_table=True, sequence=None)
     with pytest.raises(BacklogError, match=r"without a sequence column.*tableEvents=skip"):
         unordered.write(event, info)
