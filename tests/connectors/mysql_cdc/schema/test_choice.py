@@ -69,11 +69,11 @@ def test_a_column_of_the_key_is_read_and_stays_a_number() -> None:
         ({"columns_mask": "a"}, "columns.mask.secretSalt"),
         ({SALT: "hush"}, "no meaning without columns.mask"),
         ({"columns_include": "a", "columns_exclude": "b"}, "columns.include = 'a': cannot be used with"),
-        ({"columns_exclude": "a("}, "columns.exclude = .*no regular expression"),
+        ({"columns_exclude": "a("}, "columns.exclude = .*not a regular expression"),
         ({"tinyint1isbit": "yes"}, "tinyInt1isBit"),
         ({"messagekeycolumns": "shop.t"}, "messageKeyColumns = 'shop.t'"),
         ({"messagekeycolumns": "shop.t:a,a"}, "messageKeyColumns"),
-        ({"messagekeycolumns": "shop(:a"}, "no regular expression"),
+        ({"messagekeycolumns": "shop(:a"}, "not a regular expression"),
     ],
 )
 def test_malformed_options_are_refused(given: dict[str, str], said: str) -> None:
