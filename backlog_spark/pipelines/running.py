@@ -20,7 +20,7 @@ from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.sinks.delta_tables import DeltaTables
-from backlog_spark.spark.launch import launch
+from backlog_spark.spark.launch import delta_package, launch
 from backlog_spark.spark.session import register
 
 if TYPE_CHECKING:
@@ -64,14 +64,10 @@ def session_for(pipeline: Pipeline) -> SparkSession:
         register(active)
         return active
     settings = {"spark.app.name": pipeline.pipeline.name, **_DELTA, **settings}
-    builder = SparkSession.builder
     if "spark.jars" not in settings and "spark.jars.packages" not in settings and not _has_context():
-        from delta import configure_spark_with_delta_pip
-
-        builder = configure_spark_with_delta_pip(builder)
-        settings |= {"spark.jars.packages": builder._options["spark.jars.packages"]}
+        settings["spark.jars.packages"] = delta_package()
     launch(settings)
-    made: SparkSession = builder.config(map={**settings}).getOrCreate()
+    made: SparkSession = SparkSession.builder.config(map={**settings}).getOrCreate()
     register(made)
     return made
 

@@ -34,6 +34,7 @@ __all__ = [
     "SWITCH",
     "Internal",
     "fails_closed",
+    "is_off",
     "is_usable",
     "missing",
     "probe",
@@ -164,6 +165,13 @@ INTERNALS: Final[dict[str, Internal]] = {
         "They start as Spark starts them and import PySpark from its zip.",
         beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),
+    "launch": Internal(
+        "launch",
+        {},
+        "a pipeline's settings are not on the command line of Spark's JVM",
+        "PySpark puts them there, and other users of the machine can read them.",
+        beside_java="PySpark's `SparkContext._ensure_initialized`",
+    ),
     "checkpoint files": Internal(
         "checkpoint_files",
         {
@@ -271,7 +279,7 @@ def is_usable(name: str) -> bool:
     name : str
         The entry's name in the table.
     """
-    return not (INTERNALS[name].fallback and _is_off()) and not missing(name)
+    return not (INTERNALS[name].fallback and is_off()) and not missing(name)
 
 
 def require(name: str) -> None:
@@ -298,7 +306,7 @@ def fails_closed(name: str, lacks: str = "") -> BacklogError:
     from pyspark.version import __version__
 
     purpose = INTERNALS[name].purpose
-    if not lacks and _is_off():
+    if not lacks and is_off():
         return BacklogError(f"{SWITCH} is off, and this query needs {purpose}.", "Unset it for this query.")
     return BacklogError(
         f"Spark {__version__} does not have what backlog_spark uses for {purpose}"
@@ -328,7 +336,7 @@ def probe(spark: SparkSession) -> None:
     SettingError
         If the environment variable is neither ``on`` nor ``off``.
     """
-    off = _is_off()
+    off = is_off()
     with _lock:
         new = [name for name in INTERNALS if name not in _found]
         members = _members() if new else None
@@ -356,7 +364,14 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_off() -> bool:
+def is_off() -> bool:
+    """Whether the environment forces every fallback.
+
+    Raises
+    ------
+    SettingError
+        The variable is neither ``on`` nor ``off``.
+    """
     value = os.environ.get(SWITCH, "on").lower()
     if value not in ("on", "off"):
         raise SettingError(SWITCH, value, "is neither on nor off.", "Unset it.")

@@ -3,7 +3,7 @@
 PySpark passes each setting of a new session to spark-submit as ``--conf``. Here they are in a file for
 ``--properties-file`` that only this user can read and that is removed when the JVM runs. The session's builder sets
 them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized``, which starts the JVM (seen in
-Spark 4.2). Without it PySpark starts the JVM as ever.
+Spark 4.2). Without it PySpark starts the JVM, with the settings on its command line.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spark.internals import is_off
 
-__all__ = ["launch"]
+__all__ = ["delta_package", "launch"]
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTION: Final = "--properties-file"
@@ -34,10 +36,16 @@ def launch(settings: Mapping[str, str]) -> None:
 
     start = getattr(SparkContext, "_ensure_initialized", None)
     connects = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or settings.get("spark.api.mode") == "connect"
-    if start is None or connects:
+    if start is None or connects or is_off():
         return
     with _in_a_file(settings):
         start()
+
+
+def delta_package() -> str:
+    """The Maven coordinate of Delta's jar for the installed packages delta-spark and pyspark."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
 
 
 @contextmanager

@@ -1,0 +1,27 @@
+"""How Spark's JVM is started. What reaches its command line: tests/pipelines/test_running.py."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from backlog_spark.spark.internals import SWITCH
+from backlog_spark.spark.launch import delta_package, launch
+
+
+def test_the_package_of_delta_is_that_which_delta_itself_names() -> None:
+    builder = configure_spark_with_delta_pip(SparkSession.Builder())
+    assert builder._options["spark.jars.packages"] == delta_package()
+
+
+@pytest.mark.parametrize("road", ["on", "off"])
+def test_the_switch_leaves_the_start_to_pyspark(monkeypatch: pytest.MonkeyPatch, road: str) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: seen.append(os.environ["PYSPARK_SUBMIT_ARGS"]))
+    monkeypatch.setenv(SWITCH, road)
+    launch({"spark.hadoop.fs.s3a.secret.key": "correct-horse"})
+    assert [("--properties-file" in each, "correct-horse" in each) for each in seen] == [(True, False)] * (road == "on")
