@@ -63,21 +63,23 @@ def emptied_tables(
                 f"{sink}: a table was truncated or dropped, and change_type is None.", f"Set change_type, {_SKIP}"
             )
         return {}
-    names = _TABLE if set(_TABLE) <= set(columns) else ()
+    names: tuple[str, ...] = _TABLE if set(_TABLE) <= set(columns) else ()
     at = F.lit(None) if sequence is None else F.max(quoted(sequence))
     events = rows.where(F.col(quoted(change_type)).isin(*TABLE_EVENTS)).groupBy(*names)
     found = events.agg(F.count("*").alias("n"), at.alias("at")).where("n > 0").collect()
-    told = {tuple(row[name] for name in names): row["at"] for row in found}
-    if any(None in name for name in told):  # columns of the table itself, which such a row does not fill
-        told = {(): max(row["at"] for row in found)} if sequence else told
-        names = ()
+    if any(row[name] is None for row in found for name in names):
+        names = ()  # columns of the table itself: the row of a statement does not fill them
     if found and (sequence is None or not (names or of_one_table)):
         needed = "a sequence column" if sequence is None else f"the columns {' and '.join(_TABLE)}"
         raise BacklogError(
             f"{sink}: a table was truncated or dropped, and without {needed} the rows to remove are not known.",
             f"Store {needed}, {_SKIP}",
         )
-    return told
+    emptied: dict[tuple[str, ...], Any] = {}
+    for row in found:
+        name = tuple(row[each] for each in names)
+        emptied[name] = max(row["at"], emptied.get(name, row["at"]))
+    return emptied
 
 
 def since_emptied(rows: DataFrame, emptied: Emptied, change_type: str, sequence: str) -> DataFrame:
