@@ -180,8 +180,6 @@ class RowDecoder:
         self._ends: dict[int, Callable[[bytes, int], int]] = {}
         self._codes: list[Code | Reader] = []
         self._functions: dict[int, RowReader] = {}
-        self.__dict__.pop("_sizes", None)
-        self.__dict__.pop("_readers", None)
         if across and not across.is_identity:
             self._read_across(self.schema, table_map, columns, across)
         else:
@@ -270,6 +268,8 @@ class RowDecoder:
         across = self._across or Bridge(tuple(range(self.count)), (None,) * self.count)
         sources = tuple(None if old is None else new_of.get(old) for old in across.sources)
         made = copy.copy(self)
+        for cached in ("_sizes", "_readers"):
+            vars(made).pop(cached, None)
         made._others = {}
         made._places = [self._places[at] for at in kept]
         made._lay_out(

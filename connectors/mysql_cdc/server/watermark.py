@@ -29,7 +29,7 @@ __all__ = [
 
 
 NO_GTIDS = ","
-"""The low watermark of a server without any transaction: the empty set. "" stands for no watermark."""
+"""The low watermark of a server without any transaction. It parses as the empty set; "" means that there is no mark."""
 
 
 @dataclass(frozen=True)
