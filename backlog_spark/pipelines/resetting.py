@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from backlog_spark.common.locations import opened
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.declared import Pipeline
+from backlog_spark.pipelines.locations import opened
 from backlog_spark.spark.driver_claim import is_dead
 
 __all__ = ["Removal", "removals", "remove"]
 
-_MARKS: Final = "_backlog_tables"
+_MARKS: Final = "_backlog_tables"  # of sinks.delta_marks, which imports PySpark
 
 
 @dataclass(frozen=True)

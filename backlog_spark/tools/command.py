@@ -12,7 +12,7 @@ from backlog_spark.common.requirements import required
 from backlog_spark.tools.failures import told
 from backlog_spark.tools.output import say, show, tell_json
 from backlog_spark.tools.pipeline_commands import add_pipeline_commands
-from backlog_spark.tools.report_command import report, stored_at, ui
+from backlog_spark.tools.report_command import report, ui
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("checkpoint", callback=stored_at)
+@click.argument("checkpoint")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the whole offsets.")
 def inspect(checkpoint: str, as_json: bool) -> None:
     """Show where the query of CHECKPOINT is: mode, batches, sources, switches, sizes.

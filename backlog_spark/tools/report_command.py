@@ -6,26 +6,17 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from backlog_spark.common.locations import opened
 from backlog_spark.common.printable import printable
 from backlog_spark.tools.output import tell, tell_json
 
-__all__ = ["report", "stored_at", "ui"]
-
-
-def stored_at(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuse locations that fsspec does not know."""
-    for location in [value] if isinstance(value, str) else value:
-        opened(location, "CHECKPOINT")
-    return value
+__all__ = ["report", "ui"]
 
 
 @click.command()
-@click.argument("checkpoint", callback=stored_at)
+@click.argument("checkpoint")
 @click.option("-o", "--output", default="report.html", show_default=True, help="The file to write; - for stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the values as one JSON object instead.")
 def report(checkpoint: str, output: str, as_json: bool) -> None:
@@ -51,7 +42,7 @@ def report(checkpoint: str, output: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("checkpoints", nargs=-1, required=True, callback=stored_at)
+@click.argument("checkpoints", nargs=-1, required=True)
 @click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65_535))
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON when the server answers."

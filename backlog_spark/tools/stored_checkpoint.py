@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.pipelines.locations import opened
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
 from backlog_spark.spark.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
@@ -52,13 +53,9 @@ class StoredCheckpoint:
     """
 
     def __init__(self, location: str, texts: dict[str, str] | None = None) -> None:
-        import fsspec
-
         self.location = location
         self._texts = {} if texts is None else texts
-        known = location.replace("s3a://", "s3://", 1)
-        # By default some stores list a directory once and never again.
-        self._files, self._root = fsspec.core.url_to_fs(known, use_listings_cache=False)
+        self._files, self._root = opened(location, "CHECKPOINT")
         # Before its first batch a query has only its event log, perhaps with a start that was refused.
         if not any(self._files.isdir(f"{self._root}/{name}") for name in ("offsets", DIRECTORY)):
             raise SettingError(

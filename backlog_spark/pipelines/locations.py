@@ -12,7 +12,7 @@ __all__ = ["opened"]
 
 
 def opened(location: str, setting: str) -> tuple[Any, str]:
-    """The file system of a location, and the path in it without a slash at its end.
+    """The file system of a location, and the path in it without a slash at its end. Each listing is a new one.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ def opened(location: str, setting: str) -> tuple[Any, str]:
     with required("A checkpoint or target"):
         import fsspec
     try:
-        files, root = fsspec.core.url_to_fs(location.replace("s3a://", "s3://", 1))
+        # By default some stores list a directory once and never again.
+        files, root = fsspec.core.url_to_fs(location.replace("s3a://", "s3://", 1), use_listings_cache=False)
     except ImportError as error:
         cause = error.__cause__
         name = cause.name if isinstance(cause, ModuleNotFoundError) and cause.name else "fsspec"
