@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal demo-cluster test test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -59,14 +59,17 @@ demo-temporal: $(PREPARED) java ## clicks that wait for a MySQL table, then join
 demo-cluster: $(PREPARED) java ## both on a standalone cluster whose executors and drivers are killed [ROWS=]
 	@$(PY) -m examples.demo_cluster $(call flag,--rows,$(ROWS))
 
-test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
+test: $(CLASSES) java ## the tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+slow: $(CLASSES) java ## tests of half a minute and more, also one kill of each kind: before a release [ARGS=]
+	@$(PY) -m pytest -m 'slow and not grid' -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
 test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
-	@$(PY) -m pytest -m 'not grid and not process and not outside' -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m 'not slow and not grid and not process and not outside' -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-plain: $(CLASSES) java ## integration and kill tests without Spark's internals, on its public API
-	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -m 'not grid' -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		tests/integration tests/faults $(ARGS)
 
 test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3, and the integration tests [ARGS=]

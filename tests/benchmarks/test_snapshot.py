@@ -49,6 +49,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_last_line_is_the_contracts() -> None:
     finished = run("-m", "benchmarks.snapshot")

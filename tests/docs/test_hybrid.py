@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import backlog_spark.connectors.hybrid.decode.options as decoding
 from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.kafka import KafkaServer
 
 
+@pytest.mark.slow
 def test_the_example_runs(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "hybrid_page")
     at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -58,6 +58,7 @@ def reads_rows(job: Job) -> bool:
     return job.offset(job.newest("commits")).get("hasTableEvents") is True and bool(job.running())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "moments"),
     [

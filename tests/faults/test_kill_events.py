@@ -66,6 +66,7 @@ class Patient(Writers):
                 raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "moment"),
     [

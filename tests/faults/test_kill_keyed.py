@@ -204,6 +204,7 @@ def test_time_and_side_outputs_survive(
     timed_and_compared(spark, job, points, tables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "points",
     [
@@ -298,6 +299,7 @@ def all_paired(shape: str) -> list[str]:
     return [end, rows, *others] if shape in ("chain", "join") else [rows, end, *others]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "points"),
     [

@@ -72,6 +72,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path) -> None:
     done = run(

@@ -60,6 +60,7 @@ def batches(checkpoint: Path) -> int:
     return max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()) + 1
 
 
+@pytest.mark.slow
 def test_files_are_worked_off_in_rounds_and_then_followed(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
     files(source, 0, 60)

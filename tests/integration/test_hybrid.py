@@ -105,6 +105,7 @@ def test_files_then_a_topic_that_grows(
     assert job.written() == Counter(range(700))
 
 
+@pytest.mark.slow
 def test_a_delta_table_then_files_then_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "three_phases", 1)
     table = tmp_path / "table"

@@ -135,6 +135,7 @@ def test_what_happens_while_files_are_read(
     assert written(spark, tmp_path / "target") == expected + Counter(range(50, 60))
 
 
+@pytest.mark.slow
 def test_files_that_are_written_before_their_phase_begins_are_not_read_from_the_topic_too(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_files_then_kafka(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     assert written(spark, target) == Counter(range(count + 100))
 
 
+@pytest.mark.slow
 def test_delta_then_kafka_does_not_follow_the_table(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "native_delta")
     source, target = tmp_path / "source", tmp_path / "target"

@@ -229,6 +229,7 @@ def test_a_row_is_found_again_in_another_time_zone(spark: SparkSession) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, tmp_path: Path) -> None:
     """Aggregate, filter, join, aggregate: a result that no longer passes the filter retracts its pairs."""
@@ -263,6 +264,7 @@ def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, 
     assert sink.backlog[min(sink.batches)], "the results of the backlog come with the batch that ends it"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(("backlog", "ttl"), [((1, 2), None), pytest.param((0, 1), "1 hour", marks=pytest.mark.grid)])
 def test_both_inputs_are_results(
@@ -319,6 +321,7 @@ def test_both_inputs_are_results(
     assert not query.exception()
 
 
+@pytest.mark.slow
 def test_state_is_read_with_changes_that_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
     """In one key group with many buckets. Live batches delete, change and add some keys."""
     keys = 12_000
@@ -419,6 +422,7 @@ def test_a_checkpoint_is_with_changes_or_without(
         start(asks=not asks_first)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None:
     """HAVING: a key whose result no longer passes leaves the table, as does one whose last row is deleted."""

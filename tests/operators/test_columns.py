@@ -44,6 +44,7 @@ def put_out(
     return rows()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_parts_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
     """In rows of the other side, and of no match, they are."""
@@ -135,6 +136,7 @@ def test_names_of_internal_columns_of_operators(spark: SparkSession, tmp_path: P
     assert sorted(map(tuple, found)) == [(1, 1), (1, 1), (2, 0), (2, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_rows_of_windows_are_reduced_in_others(spark: SparkSession, tmp_path: Path) -> None:
     for second, backlog in ((0, True), (25, False), (100, False)):

@@ -301,6 +301,7 @@ def put_out(sink: Collect) -> Counter[Any]:
     return Counter(tuple(row) for batch in sink.batches.values() for row in batch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "interrupted")
 @pytest.mark.parametrize("during", [0, pytest.param(None, marks=pytest.mark.grid)])
 def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path, during: Any) -> None:

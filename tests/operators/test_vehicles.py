@@ -148,6 +148,7 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
     assert len(made) == 1 + whole
 
 
+@pytest.mark.slow
 def test_a_query_that_began_in_pandas_stays_in_pandas(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +338,7 @@ def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_
         spark.conf.unset("spark.backlog.restart.maxAttempts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["live", pytest.param("off", marks=pytest.mark.grid)])
 def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path, before: str) -> None:
     """The source was live before, or the feature was off while it was in backlog."""
@@ -542,6 +544,7 @@ class Watching(Collect):
             raise ValueError("the disk is full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "fails"),
     [

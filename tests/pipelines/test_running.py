@@ -156,6 +156,7 @@ pipeline: {{name: split, checkpoint: {tmp_path}/c, interval: 100 ms, intervalDur
         start(load(str(file)), spark)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_between_two_batches_and_the_next_run_goes_on(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:
@@ -244,7 +245,13 @@ print(json.dumps({
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("theirs", [None, "--conf spark.own.c=theirs --name x --properties-file {file} pyspark-shell"])
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        "--conf spark.own.c=theirs --name x --properties-file {file} pyspark-shell",
+    ],
+)
 def test_no_setting_is_on_a_command_line(tmp_path: Path, theirs: str | None) -> None:
     """On the real spark-submit: everybody can read /proc/*/cmdline of everybody's processes."""
     for name in ("conf", "tmp"):

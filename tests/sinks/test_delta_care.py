@@ -315,6 +315,7 @@ def test_a_batch_is_known_when_only_the_checkpoint_has_it(tmp_path: Path, spark:
     assert found("id > 10 and id < 14") == [11, 12, 13]  # by the statistics of merged files
 
 
+@pytest.mark.slow
 def test_timestamps_that_spark_wrote_stay(tmp_path: Path, spark: SparkSession) -> None:
     """Spark's INT96 has nanoseconds, which end in the year 2262 for most other readers."""
     from pyspark.sql import functions as f
@@ -374,6 +375,7 @@ def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: 
     assert not [done for done in care_of(DeltaTable(path)) if done.files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.grid)])
 def test_a_concurrent_optimize_by_spark_duplicates_nothing(tmp_path: Path, spark: SparkSession, times: int) -> None:
     from delta.tables import DeltaTable as SparkTable

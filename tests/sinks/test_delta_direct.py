@@ -108,6 +108,7 @@ def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     assert "bytes" in road(wide)[1]
 
 
+@pytest.mark.slow
 def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, upsert(tmp_path))
     sink.write(changes(spark, *FIRST), BatchInfo(0, False))
@@ -121,7 +122,7 @@ def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark:
     assert rows_of(spark, tmp_path) == MERGED
 
 
-@pytest.mark.parametrize("small_batch_rows", [0, 100])
+@pytest.mark.parametrize("small_batch_rows", [0, pytest.param(100, marks=pytest.mark.slow)])
 def test_another_writers_commit_costs_a_try_and_no_row(
     spark: SparkSession, tmp_path: Path, small_batch_rows: int
 ) -> None:
@@ -248,6 +249,7 @@ def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(
     assert "hunter22" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     made, table = tmp_path / "made", tmp_path / "t"
     spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS NAME").write.parquet(str(made))
@@ -263,6 +265,7 @@ def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSessi
     assert rows_of(spark, table) == Counter([(0, "old"), (1, "new"), (2, "old")])
 
 
+@pytest.mark.slow
 def test_a_clone_whose_files_are_elsewhere_is_merged_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS name").write.format("delta").save(str(tmp_path / "source"))
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` SHALLOW CLONE delta.`{tmp_path}/source`")

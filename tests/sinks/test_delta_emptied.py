@@ -44,6 +44,7 @@ def changes(table: str, *rows: Change) -> Sequence[Change]:
     return [("db", table, *row) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_backlog", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_the_rows_of_one_of_several_tables(spark: SparkSession, tmp_path: Path, is_backlog: bool) -> None:
     sink = sink_of(spark, tmp_path, WITH_TABLE, one_table=False)

@@ -87,6 +87,7 @@ def rows(spark: SparkSession, path: str | Path) -> Counter[Any]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
 
 
+@pytest.mark.slow
 def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     server.execute("DROP DATABASE IF EXISTS typed")
     server.execute("CREATE DATABASE typed")
@@ -169,7 +170,7 @@ def test_new_altered_and_truncated_tables(spark: SparkSession, any_server: MySQL
         started(spark, source(any_server, r"shop\..*"), moved, tmp_path)
 
 
-@pytest.mark.parametrize("events", ["emit", "skip"])
+@pytest.mark.parametrize("events", ["emit", pytest.param("skip", marks=pytest.mark.slow)])
 def test_a_dropped_table(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, events: str
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_dropped_table(
     assert query.exception() is None
 
 
+@pytest.mark.slow
 def test_a_column_that_gets_another_type(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     server.execute("DROP DATABASE IF EXISTS wider")
     server.execute("CREATE DATABASE wider")

@@ -265,6 +265,7 @@ def test_appended_partitions(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(pruned) == sorted(map(same, rows[:-1]), key=repr)
 
 
+@pytest.mark.slow
 def test_merged_partitions(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id int, p date, q boolean, r int, v string, _change_type string"
     options = {"partition_by": ["p", "q", "r"]}

@@ -49,6 +49,7 @@ def beside(act: Callable[[], object]) -> Iterator[list[int]]:
     assert not failed, failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "road", "batches"),
     [

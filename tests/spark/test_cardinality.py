@@ -112,11 +112,7 @@ QUERIES = {
 TOGETHER = {"key": True, "float": True, "keys": True, "windows": True, "changes": True, "few keys": False}
 
 
-# The other queries have these kinds of keys too.
-IN_GRID = {"key", "keys", "changes"}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.grid] * (n in IN_GRID)) for n in QUERIES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "float")) for n in QUERIES])
 def test_the_result_is_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -138,6 +138,7 @@ WINDOWS: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("tumble", 1)] + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in WINDOWS for backlog in range(4)],

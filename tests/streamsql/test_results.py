@@ -207,6 +207,7 @@ def test_rows_that_come_once(spark: SparkSession, tmp_path: Path, name: str, bac
     assert multiset(r for b in sink.batches.values() for r in b) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("groups of groups", 2)]
@@ -285,6 +286,7 @@ CHANGED: dict[str, str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("distinct groups of having", 1)]

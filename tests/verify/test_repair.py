@@ -37,6 +37,7 @@ def started(of: Any, root: Path, spark: SparkSession) -> bs.BacklogQuery:
     return query
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_it_mends_exactly_what_differs_while_query_and_writers_go_on(
     spark: SparkSession, server: MySQLServer, tmp_path: Path

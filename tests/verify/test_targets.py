@@ -55,6 +55,7 @@ def fill(server: MySQLServer, rows: list[dict[str, Any]], first: int) -> None:
         connection.commit()
 
 
+@pytest.mark.slow
 def test_no_type_differs_from_itself(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     columns = TYPES | (OF_MARIADB if is_mariadb(server) else {})
     rows = ROWS + MORE
@@ -83,6 +84,7 @@ def test_no_type_differs_from_itself(spark: SparkSession, server: MySQLServer, t
     assert result.left_out == ()
 
 
+@pytest.mark.slow
 def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     for name in ("a1", "a2"):
         create(mysql, name, 30)
@@ -106,6 +108,7 @@ def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: My
         bs.verify(query, repair=True)
 
 
+@pytest.mark.slow
 def test_repair_gives_each_key_the_rows_of_the_compared_position(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

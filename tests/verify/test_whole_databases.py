@@ -41,6 +41,7 @@ def create(server: MySQLServer) -> None:
         server.execute(statement)
 
 
+@pytest.mark.slow
 def test_every_table_is_compared(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

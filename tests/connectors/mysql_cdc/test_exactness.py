@@ -93,6 +93,7 @@ def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     assert offset["ranges"] == []  # the filter is gone once it is passed
 
 
+@pytest.mark.slow
 def test_batches_that_share_a_low_watermark_are_exact_and_repeatable(
     mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ class Longest(bs.WindowFunction):
         yield key, start, len(rows), dt.datetime.fromtimestamp(window.max_timestamp() / 1000, dt.UTC)
 
 
+@pytest.mark.slow
 def test_rows_of_sessions(spark: SparkSession, tmp_path: Path) -> None:
     tables = [events(n + 500, 70, n * 70, millis=True) for n in range(3)]
     tables.append(flush(tables))
@@ -273,6 +274,7 @@ def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Pat
     assert not any(row[3] or row[4] for row in found), "the right stream never is, and it is what was emitted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backlog", [2, pytest.param(0, marks=pytest.mark.grid)])
 def test_connected_streams(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
     lefts = [events(n + 600, 60, n * 120) for n in range(3)]

@@ -354,6 +354,7 @@ class Batched(bs.KeyedProcessFunction):
         )
 
 
+@pytest.mark.slow
 def test_vectorised_and_chained(spark: SparkSession, tmp_path: Path) -> None:
     """A function's output goes on to an aggregation and to another function, in both vehicles."""
     chance = random.Random(5)
@@ -437,6 +438,7 @@ class CountedMore(Counted):
             yield user, seq, n * 1_000_000 + self.since.value()
 
 
+@pytest.mark.slow
 def test_state_may_be_added_and_a_second_stay_runs_as_stream(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(8)
     tables = [rows(chance, 100, n * 100) for n in range(4)]
@@ -547,6 +549,7 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(3, "seq", pa.array(range(first, first + table.num_rows)))
 
 
+@pytest.mark.slow
 def test_time_stops_during_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     """As in the first one (FLIP-327, Timer Service): rows before the earlier watermark are not late."""
     chance = random.Random(5)

@@ -167,6 +167,7 @@ WHAT = ["write", "add", "put", "remove", "look", "clear", "read", "read"]
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(WHAT), st.integers(0, 9)), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     ROWS,

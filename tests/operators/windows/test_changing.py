@@ -225,6 +225,7 @@ def follow(spark: SparkSession, root: Path, stream: bs.BacklogStream, tables: li
     return sink
 
 
+@pytest.mark.slow
 def test_late_rows_reach_the_next_operator(spark: SparkSession, tmp_path: Path) -> None:
     """Counts windows by their sum: a window that is emitted again leaves its old sum."""
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")

@@ -343,6 +343,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("kind", "backlog"),

@@ -89,6 +89,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "backlog"),
     [
@@ -137,6 +138,7 @@ def test_windows_of_a_row_are_those_of_a_worker(spark: SparkSession, assigner: W
     assert last["__backlog_rows_sum"].to_pylist() == [1] * len(times), "one window of each row counts it"
 
 
+@pytest.mark.slow
 def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
     """A window is emitted at its end and again with late rows. After its removal late rows go to the side output."""
 
