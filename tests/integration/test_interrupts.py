@@ -55,7 +55,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("times", [-1, pytest.param(-2, id="before the restart")])
+@pytest.mark.parametrize("times", [-1, pytest.param(-2, id="before the restart", marks=pytest.mark.slow)])
 def test_ctrl_c_does_not_hide_a_failure(tmp_path: Path, times: int) -> None:
     (raised, status, wrote, planned, committed), told = interrupted(tmp_path, times)
     assert raised not in ("", "KeyboardInterrupt")

@@ -147,7 +147,8 @@ def test_two_cares_and_a_writer_at_the_same_time_keep_every_row(tmp_path: Path, 
 
     def write(name: str) -> None:
         table, care = DeltaTable(tmp_path), eager()
-        while not is_over():
+        # Where two are always faster than a merge, one goes on alone.
+        while not is_over() or (name == "one" and not sum(merged.values())):
             with lock:
                 batches[0] += 1
                 batch = batches[0]

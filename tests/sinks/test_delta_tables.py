@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from tests.connectors.mysql_cdc.replay import SERVERS, SERVERS_IN_GRID, is_mariadb, options
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,12 +46,6 @@ OF_MARIADB = {"uu": ("UUID", "'123e4567-e89b-12d3-a456-426655440000'"), "ip": ("
 @pytest.fixture(params=SERVERS_IN_GRID)
 def server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
     """A real server of each kind, MariaDB in the grid."""
-    return pool(request.param)
-
-
-@pytest.fixture(params=SERVERS)
-def any_server(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
-    """The same, with the newest MariaDB in every run."""
     return pool(request.param)
 
 
@@ -128,26 +122,26 @@ def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, server: 
     assert found.count() == 4
 
 
-def test_new_altered_and_truncated_tables(spark: SparkSession, any_server: MySQLServer, tmp_path: Path) -> None:
-    any_server.execute("DROP DATABASE IF EXISTS shop")
-    any_server.execute("CREATE DATABASE shop")
-    any_server.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, n INT)")
-    any_server.execute("CREATE TABLE shop.names (a INT, b VARCHAR(9), name TEXT, PRIMARY KEY (a, b))")
-    any_server.execute("INSERT INTO shop.orders VALUES " + ",".join(f"({i}, {i})" for i in range(500)))
-    any_server.execute("INSERT INTO shop.names VALUES (1, 'x', 'one'), (1, 'y', 'two')")
+def test_new_altered_and_truncated_tables(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
+    server.execute("DROP DATABASE IF EXISTS shop")
+    server.execute("CREATE DATABASE shop")
+    server.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, n INT)")
+    server.execute("CREATE TABLE shop.names (a INT, b VARCHAR(9), name TEXT, PRIMARY KEY (a, b))")
+    server.execute("INSERT INTO shop.orders VALUES " + ",".join(f"({i}, {i})" for i in range(500)))
+    server.execute("INSERT INTO shop.names VALUES (1, 'x', 'one'), (1, 'y', 'two')")
     sink = bs.DeltaTables(str(tmp_path), routes=[("shop.names", "people"), ("shop.*", "ods/ods_<>")])
-    query = started(spark, source(any_server, r"shop\..*", maxRowsPerBatch=200), sink, tmp_path)
+    query = started(spark, source(server, r"shop\..*", maxRowsPerBatch=200), sink, tmp_path)
     try:
         query.processAllAvailable()
         assert rows(spark, tmp_path / "people") == Counter([(1, "x", "one"), (1, "y", "two")])
-        any_server.execute("CREATE TABLE shop.later (id INT PRIMARY KEY, v VARCHAR(9))")
-        any_server.execute("INSERT INTO shop.later VALUES (1, 'a'), (2, 'b')")
+        server.execute("CREATE TABLE shop.later (id INT PRIMARY KEY, v VARCHAR(9))")
+        server.execute("INSERT INTO shop.later VALUES (1, 'a'), (2, 'b')")
         # Before and after it in one batch.
-        any_server.execute("UPDATE shop.orders SET n = -1 WHERE id < 5")
-        any_server.execute("ALTER TABLE shop.orders ADD COLUMN more DATETIME(6)")
-        any_server.execute("UPDATE shop.orders SET more = '2024-01-01 00:00:00.000001' WHERE id < 3")
-        any_server.execute("TRUNCATE TABLE shop.names")
-        any_server.execute("INSERT INTO shop.names VALUES (2, 'z', 'three')")
+        server.execute("UPDATE shop.orders SET n = -1 WHERE id < 5")
+        server.execute("ALTER TABLE shop.orders ADD COLUMN more DATETIME(6)")
+        server.execute("UPDATE shop.orders SET more = '2024-01-01 00:00:00.000001' WHERE id < 3")
+        server.execute("TRUNCATE TABLE shop.names")
+        server.execute("INSERT INTO shop.names VALUES (2, 'z', 'three')")
         query.processAllAvailable()
         for _ in range(60):
             query.processAllAvailable()
@@ -158,16 +152,16 @@ def test_new_altered_and_truncated_tables(spark: SparkSession, any_server: MySQL
     finally:
         query.stop()
     assert query.exception() is None
-    assert rows(spark, tmp_path / "ods" / "ods_orders") == Counter(any_server.execute("SELECT * FROM shop.orders"))
+    assert rows(spark, tmp_path / "ods" / "ods_orders") == Counter(server.execute("SELECT * FROM shop.orders"))
     assert rows(spark, tmp_path / "ods" / "ods_later") == Counter([(1, "a"), (2, "b")])
     assert rows(spark, tmp_path / "people") == Counter([(2, "z", "three")])
     # A table that somebody removes is not begun again.
     shutil.rmtree(tmp_path / "people")
     with pytest.raises(bs.BacklogError, match=r"The Delta table of shop\.names at .*/people lacks the rows"):
-        started(spark, source(any_server, r"shop\..*"), sink, tmp_path)
+        started(spark, source(server, r"shop\..*"), sink, tmp_path)
     moved = bs.DeltaTables(str(tmp_path), routes=[("shop.*", "ods/<>")])
     with pytest.raises(bs.BacklogError, match=r"was begun in .* and now has the directory"):
-        started(spark, source(any_server, r"shop\..*"), moved, tmp_path)
+        started(spark, source(server, r"shop\..*"), moved, tmp_path)
 
 
 @pytest.mark.parametrize("events", ["emit", pytest.param("skip", marks=pytest.mark.slow)])

@@ -75,6 +75,7 @@ def test_tables_are_dropped_and_the_log_is_purged_while_the_query_is_stopped(
     assert rows(spark, lake / "b") == Counter([("x", 1, 2), ("y", 2, 3)])
 
 
+@pytest.mark.slow
 def test_a_table_comes_back_with_another_key(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     lake = tmp_path / "lake" / "rekeyed"
     database(server, "rekeyed", same="id INT PRIMARY KEY, n INT", other="id INT PRIMARY KEY, n INT")
@@ -111,6 +112,7 @@ def test_a_key_of_rows_that_stay_is_refused(spark: SparkSession, server: MySQLSe
     assert rows(spark, path) == Counter([(None, 1, "x")])
 
 
+@pytest.mark.slow
 def test_tables_swap_their_names_while_the_query_is_stopped(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:
