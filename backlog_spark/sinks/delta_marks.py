@@ -65,11 +65,13 @@ class TableMarks:
     def __iter__(self) -> Iterator[TableMark]:
         for name in self._files.names_in("tables"):
             if not name.startswith(".") and name.endswith(".json"):
-                found = json.loads(self._files.read_file(f"tables/{name}") or "{}")
-                yield TableMark(**{**found, "key": tuple(found.get("key", ()))})
+                found = self._files.read_object(f"tables/{name}")
+                if found is not None:
+                    yield TableMark(**{**found, "key": tuple(found.get("key", ()))})
 
     def note(self, mark: TableMark) -> TableMark:
         """Write a mark, over an older one of its table."""
         self._files.make_directory("tables")
-        self._files.write_file(f"tables/{quote(mark.name, safe='')}.json", json.dumps(asdict(mark)))
+        name = ".".join(quote(each, safe="").replace(".", "%2E") for each in (mark.database, mark.table))
+        self._files.write_file(f"tables/{name}.json", json.dumps(asdict(mark)))
         return mark

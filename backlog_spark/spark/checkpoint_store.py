@@ -61,13 +61,7 @@ class CheckpointStore:
         BacklogError
             If the file is not a JSON object.
         """
-        text = self._read(self._path_of(name))
-        if text is None:
-            return None
-        value = parse_offset(text)
-        if value is None:
-            raise BacklogError(f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file.")
-        return value
+        return self.read_object(f"backlog/{name}.json")
 
     def write_metadata(self, name: str, value: dict[str, Any]) -> bool:
         """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see the whole file or none.
@@ -162,6 +156,20 @@ class CheckpointStore:
     def read_file(self, name: str) -> str | None:
         """The text of a small file; None if the file does not exist."""
         return self._read(self._path(name))
+
+    def read_object(self, name: str) -> dict[str, Any] | None:
+        """The JSON object in a small file; None if the file does not exist.
+
+        Raises
+        ------
+        BacklogError
+            If the file is not a JSON object.
+        """
+        text = self.read_file(name)
+        value = parse_offset(text)
+        if text is not None and value is None:
+            raise BacklogError(f"{self._path(name)} is not a JSON object: {text[:80]!r}.", "Restore the file.")
+        return value
 
     def write_file(self, name: str, text: str) -> None:
         """Write a small file atomically, over an older one. Its directory must exist.

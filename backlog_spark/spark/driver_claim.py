@@ -137,14 +137,21 @@ class DriverClaim:
     def _described(self, claim: Claim) -> str:
         if claim == self._mine:
             return f", or {_DIRECTORY} was removed from it"
-        who = self._checkpoint.read_metadata(_name(claim))
+        who = self._read(claim)
         return f" (process {who['pid']} on {who['host']}, {who['at']})" if who else ""
 
     def _is_dead(self, claim: Claim) -> bool:
         """Whether the process of an older claim is known not to run its query any more."""
-        who = self._checkpoint.read_metadata(_name(claim))
+        who = self._read(claim)
         # Without a claim it has ended. This process runs one query at a time on a checkpoint.
-        return not who or is_dead(who, by=os.getpid())
+        return who is None or (bool(who) and is_dead(who, by=os.getpid()))
+
+    def _read(self, claim: Claim) -> dict[str, Any] | None:
+        """Who made a claim. None without the claim; {} if its machine stopped before it was on the disk."""
+        try:
+            return self._checkpoint.read_metadata(_name(claim))
+        except BacklogError:
+            return {}
 
 
 def is_dead(who: Mapping[str, Any], *, by: int | None = None) -> bool:

@@ -116,11 +116,13 @@ def test_a_running_driver_is_waited_for(checkpoint: Checkpoint, monkeypatch: pyt
     claim.check()
 
 
-@pytest.mark.parametrize("machine", ["another", None])
+@pytest.mark.parametrize("machine", ["another", None, "stopped before the claim was on its disk"])
 def test_a_driver_of_another_machine_is_waited_for_a_while(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, machine: str | None
 ) -> None:
     name = left_by(checkpoint, 2**30, machine)
+    if machine and machine.startswith("stopped"):
+        checkpoint.write_file(name, "")
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(driver_claim, "monotonic", lambda: next(clock))
     pauses: list[None] = []

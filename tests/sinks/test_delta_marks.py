@@ -1,0 +1,35 @@
+"""Notes of the tables that a query has begun: one of each table, whatever its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.sinks.delta_marks import TableMark, TableMarks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_each_table_has_one(spark: SparkSession, tmp_path: Path) -> None:
+    marks = TableMarks(spark, str(tmp_path), "query")
+    tables = [("a.b", "c"), ("a", "b.c"), ("a", "b"), ("a", ".."), ("größe", "x/y"), ("a%2Eb", "c")]
+    noted = [marks.note(TableMark(*names, f"/lake/{number}", number)) for number, names in enumerate(tables)]
+    noted[0] = marks.note(TableMark(*tables[0], "/lake/0", 0, written=True, key=("id", "n")))
+    assert sorted(marks, key=lambda mark: mark.batch) == noted
+    assert list(TableMarks(spark, str(tmp_path), "another query")) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"database": "a"'])
+def test_a_damaged_one_is_refused_by_its_name(spark: SparkSession, tmp_path: Path, content: str) -> None:
+    marks = TableMarks(spark, str(tmp_path), "query")
+    marks.note(TableMark("a", "b", "/lake/b", 0))
+    (file,) = tmp_path.rglob("a.b.json")
+    for each in file.parent.iterdir():
+        each.unlink()  # the checksum too
+    file.write_text(content)
+    with pytest.raises(BacklogError, match=r"query/tables/a\.b\.json is not a JSON object"):
+        list(marks)
