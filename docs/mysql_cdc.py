@@ -96,7 +96,7 @@ Rows with the same value of a `chunkKeyColumn` are always in one chunk.
 
 **Offsets.** An offset has the key range and the low watermark of each batch. After 512 batches, some batches use the
 watermark of the batch before, so offsets stay small: 30 kB after a billion rows in 5,000 batches. A task of such a
-batch reads the log since that watermark again, at most the log of 10 batches.
+batch reads the log since that watermark again. After 5,000 batches that is the log of about 10 batches.
 
 **Total.** A query's progress shows the total number of rows. The server counts them if that takes less than half a
 second. Otherwise the total begins as InnoDB's statistics, which may be wrong by half. Each batch corrects it if the
