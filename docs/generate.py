@@ -48,18 +48,22 @@ $ spark-submit --conf spark.backlog.metrics.port=9400 job.py
 $ curl http://127.0.0.1:9400/metrics
 ```
 
-* All queries of a driver share the port. It shows nothing of the process, and nothing of other libraries.
-* `spark.backlog.metrics.host` is 127.0.0.1 by default. For a Prometheus on another machine set an address that it \
-reaches, or 0.0.0.0. There is no password and no TLS: whoever reaches the port can read the names of queries and \
-sources, and numbers. Nothing else is served.
+`curl` shows lines such as `backlog_spark_query_running{{query="orders"}} 1.0`. If nothing answers, the driver's log says on \
+which port the metrics are served, or `start()` has raised an error.
+
+* All queries of a driver share the port. The port serves only the metrics in the table below: none of the Python \
+process, and none of other libraries.
+* `spark.backlog.metrics.host` is 127.0.0.1 by default. If Prometheus runs on another machine, set an address of the \
+driver that Prometheus can reach, or 0.0.0.0. There is no password and no TLS: whoever reaches the port can read names \
+of queries and sources, and numbers.
 * If the port is taken, the address is wrong or the package is missing, `start()` raises `SettingError` before a row \
 is read.
 * A query that has ended keeps its last values until the driver ends. `backlog_spark_query_running` is 0 then.
-* A batch counts when Spark has reported its commit, which is up to two seconds later. While a batch of the backlog \
-runs only the rows behind change, every 15 seconds.
+* A batch is counted when Spark has reported its commit, up to two seconds after the commit. While a batch of the \
+backlog runs, only `backlog_spark_source_rows_behind` changes, every 15 seconds.
 
-Spark's own metrics are another matter: [conf/metrics.properties]({_BLOB}/conf/metrics.properties) is an example. In \
-Spark's UI the description of a batch's job has the query's name, the batch, and `backlog` or `live rows`.
+For Spark's own metrics, [conf/metrics.properties]({_BLOB}/conf/metrics.properties) is an example. In Spark's UI, \
+the description of a batch's job has the query's name, the batch, and `backlog` or `live rows`.
 
 """
 
@@ -78,8 +82,8 @@ scrape_configs:
       - targets: ["driver-host:9400"]
 ```
 
-The rules and panels keep drivers apart, also if their queries have the same name. Legends have the name of the query:
-with several drivers choose one at the top of the dashboard.
+Rules and panels distinguish drivers, also if their queries have the same name. The legends show only the query's name.
+With several drivers choose one at the top of the dashboard.
 
 `make test-prometheus` installs Prometheus, checks the rules with its `promtool`, and lets a server scrape metrics.
 It checks the dashboard's file by Grafana's types, and each panel's query by its result. It does not start Grafana.
