@@ -48,8 +48,8 @@ $ spark-submit --conf spark.backlog.metrics.port=9400 job.py
 $ curl http://127.0.0.1:9400/metrics
 ```
 
-`curl` shows lines such as `backlog_spark_query_running{{query="orders"}} 1.0`. If nothing answers, the driver's log says on \
-which port the metrics are served, or `start()` has raised an error.
+`curl` shows lines such as `backlog_spark_query_running{{query="orders"}} 1.0`. If nothing answers, the \
+driver's log says on which port the metrics are served, or `start()` has raised an error.
 
 * All queries of a driver share the port. The port serves only the metrics in the table below: none of the Python \
 process, and none of other libraries.

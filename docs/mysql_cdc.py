@@ -28,7 +28,7 @@ Reads the snapshot of a MySQL or MariaDB table, then its binary log.
 operation](mysql_cdc_server.md) |
 | whether the target is correct | [Verify a target](verify.md) |
 
-The query stops with an error at anything in the binary log that could lose changes.
+If something in the binary log could lose changes, the query stops with an error.
 
 """
 
@@ -88,9 +88,9 @@ primary key.
   million rows, and runs at most one batch ahead of reading. With `intervalDuringBacklog=0` and keys that arithmetic
   cannot cut, that batch is the whole table.
 * With `intervalDuringBacklog`, chunks are cut by arithmetic if the key is one integer or decimal column, and its
-  distribution factor is within the bounds. This takes about a millisecond per chunk. Each piece is checked against the
-  server's estimate of its rows. So gaps make no empty chunks. A crowded range is counted instead, so it makes no large
-  chunks.
+  distribution factor is within the bounds. This takes about a millisecond per chunk. The source compares each piece
+  with the server's estimate of its rows. So a gap in the keys makes no empty chunks. A range with many rows is counted
+  instead, so no chunk is too large.
 
 Rows with the same value of a `chunkKeyColumn` are always in one chunk.
 
@@ -99,13 +99,12 @@ watermark of the batch before, so offsets stay small: 30 kB after a billion rows
 batch reads the log since that watermark again. After 5,000 batches that is the log of about 10 batches.
 
 **Total.** A query's progress shows the total number of rows. The server counts them if that takes less than half a
-second. Otherwise the total begins as InnoDB's statistics, which may be wrong by half. Each batch corrects it if the
-key is a number.
+second. Otherwise the total comes from InnoDB's statistics, which may be wrong by half. If the key is a number, each
+batch corrects the total.
 
 **Memory.** A worker of a snapshot stays under 300 MB, however large the table and the changes during the snapshot
 are. The log since the watermark, and the part of it that belongs to a chunk, are in temporary files (`TMPDIR`). A
-single row takes a few times its own size. Without a primary key a chunk is compared with all its changes one part at a
-time, which takes long if most of a large chunk changed.
+single row takes a few times its own size. Without a primary key, a chunk takes long if most of its rows changed.
 
 """
 
@@ -162,8 +161,8 @@ columns. Both are JSON, as Debezium writes them without schemas:
 There are no tombstones. |
 | `source` | `version`, `connector` (`mysql`), `name` (`mysql_cdc`), `db`, `table`, `ts_ms`, `snapshot`, `file`, \
 `pos` (of the row image), `server_id`, `gtid`. |
-| `ts_ms` | The time of the statement. Debezium has its processing time outside of `source`; here it is the same in \
-both, so that a batch that is read again is the same. |
+| `ts_ms` | The time of the statement, as in `source`. In Debezium it is the connector's processing time. Here a \
+replayed batch must have the same values. |
 | `transaction` | null |
 
 Values are as with Debezium's `decimal.handling.mode=string`, `time.precision.mode=adaptive_time_microseconds` and

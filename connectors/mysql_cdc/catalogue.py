@@ -58,7 +58,8 @@ OPTIONS = (
         "user",
         "string",
         "required",
-        "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).",
+        "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). MySQL without "
+        "GTIDs: also RELOAD.",
         flink="username",
     ),
     Option("password", "string", '""', "Never written to logs, offsets or errors.", flink="password", secret=True),
@@ -110,7 +111,7 @@ OPTIONS = (
         "int",
         "5",
         "How often to try again after an error that may pass: a lost connection, a server that restarts or has too "
-        "many connections, a lock timeout, a failover. It counts from the last success.",
+        "many connections, a lock timeout, a failover. Each success sets the count to 0.",
         "0..1000",
         "connect.max-retries",
     ),
@@ -243,10 +244,11 @@ OPTIONS = (
         "string",
         "snapshot",
         "What happens if a RENAME gives a captured table's name to another table. A table of gh-ost or "
-        "pt-online-schema-change has the same rows: the stream continues with it. At others: snapshot: the old table "
-        "counts as dropped, and the new one is read from its beginning. follow: the stream continues with the new "
-        "table's changes. tools: the stream stops "
-        "([Online schema change](mysql_cdc_schema.md#online-schema-change)). schemaChange=fail stops at each.",
+        "pt-online-schema-change has the same rows: the stream continues with it. For any other table, snapshot: the "
+        "old table counts as dropped, and the new one is read from its beginning; follow: the stream continues with "
+        "the new table's changes; tools: the stream stops "
+        "([Online schema change](mysql_cdc_schema.md#online-schema-change)). With schemaChange=fail the stream stops "
+        "at every such RENAME.",
         "snapshot, follow, tools",
     ),
     Option(
@@ -324,10 +326,10 @@ OPTIONS = (
         "int",
         "200000",
         "Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is "
-        "one batch. In the snapshot phase: with `intervalDuringBacklog` only used if it is set; not used with "
-        "`intervalDuringBacklog=0`, and not for a snapshot of one batch. In the binary log phase: if it is not set, "
-        "and a batch leaves rows behind, the next one may have twice as many, up to 16 times the default. So the lag "
-        "stays near the time of one commit.",
+        "one batch. In the snapshot phase, the default does not apply with `intervalDuringBacklog`. No value applies "
+        "with `intervalDuringBacklog=0`, or to a snapshot that is one batch. In the binary log phase, the default "
+        "grows: if a batch leaves rows behind, the next one may have twice as many, up to 16 times the default. So "
+        "the lag stays near the time of one commit.",
         ">= 1",
     ),
     Option(
