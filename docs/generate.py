@@ -38,6 +38,12 @@ the source has no new rows.
 
 _BLOB = "https://github.com/backlog-spark/backlog-spark/blob/main"
 
+_SETTINGS = """# Settings
+
+Set these in spark-defaults, with `--conf`, or with `spark.conf.set` before the query starts. The later one wins.
+
+"""
+
 _METRICS = f"""# Metrics
 
 A driver can serve the state of its queries to Prometheus. It is off by default. Install the package and set a port:
@@ -93,7 +99,7 @@ It checks the dashboard's file by Grafana's types, and each panel's query by its
 def pages() -> dict[str, str]:
     """File name -> text."""
     return {
-        "settings.md": "# Settings\n\nSet these in spark-defaults or with `--conf`.\n\n" + settings_table(),
+        "settings.md": _SETTINGS + settings_table(),
         "metrics.md": _METRICS + metrics_table() + _DASHBOARD,
         "internals.md": _INTERNALS + internals_table(),
         "errors.md": errors.page(),

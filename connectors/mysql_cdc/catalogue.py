@@ -95,8 +95,20 @@ OPTIONS = (
         "true, false",
         "jdbc.properties.allowPublicKeyRetrieval",
     ),
-    Option("ssl.ca", "path", "the system's", "Certificates of the known authorities (PEM)."),
-    Option("ssl.cert", "path", "unset", "The client's certificate (PEM); needs `ssl.key`."),
+    Option(
+        "ssl.ca",
+        "path",
+        "the system's",
+        "Certificates of the known authorities (PEM).",
+        "with verify_ca, verify_identity",
+    ),
+    Option(
+        "ssl.cert",
+        "path",
+        "unset",
+        "The client's certificate (PEM); needs `ssl.key`.",
+        "with required, verify_ca, verify_identity",
+    ),
     Option("ssl.key", "path", "unset", "The client's private key (PEM), not encrypted."),
     Option(
         "connect.timeout",
