@@ -102,7 +102,7 @@ def verify(
     max_rows_per_second : int, optional
         Most rows per second to read from the source, on average, by all tasks together. Default: no limit.
     repair : bool, default False
-        Write the source's rows of the differing keys into the table, in one commit. Needs a `DeltaUpsert`. Only chunks
+        Write the source's rows of the differing keys into the table, in one commit. Not for `DeltaAppend`. Only chunks
         of the source with such keys are read again. The batches of a running query wait for the commit, and keys that
         the query has written since the comparison keep these newer rows. A stopped query continues from its checkpoint
         afterwards. Refused if anybody else has written to the table since the comparison.
