@@ -260,7 +260,10 @@ class QueryMetrics:
     def _show_flags(self) -> None:
         for name, flag in self._flags.items():
             self._of_source("is_processing_backlog", name).set(flag)
-        self._of_query("is_processing_backlog").set(any(self._flags.values()))
+
+    def backlog(self, is_processing: bool) -> None:
+        """Called after each report. ``is_processing``: any source is in backlog, also one without a name."""
+        self._of_query("is_processing_backlog").set(is_processing)
 
     def estimated(self, sources: Sequence[SourceRows]) -> None:
         """Called now and then while a batch of the backlog runs."""

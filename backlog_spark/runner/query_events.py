@@ -130,7 +130,9 @@ class QueryEvents:
         return {field: value for field, value in told.items() if value is not None}
 
     def switches(self) -> None:
-        """Add the switches since the last call."""
+        """Add the switches since the last call. Called after each report too."""
+        if self._metrics is not None:
+            self._metrics.backlog(self._tracker.is_processing_backlog)
         history = self._tracker.history
         for switch in history[self._switches :]:
             if self._metrics is not None:

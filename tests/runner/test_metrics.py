@@ -64,12 +64,14 @@ def test_a_backlog_a_switch_and_live_batches() -> None:
     assert {found[key] for key in found if key[0] in counted} == {0}
     first = source(1_000, True, True, rows=1_000, total=2_500)
     metrics.batch(report(0, 4_000, first), ["orders"], written_at=None, now=50.0)
+    metrics.backlog(True)
     found = scraped(server.port)
     assert found["backlog_spark_source_rows_behind", "orders"] == 1_500
     assert found["backlog_spark_source_is_processing_backlog", "orders"] == 1
     assert found["backlog_spark_query_is_processing_backlog",] == 1
     last = source(1_500, True, False, rows=2_500, total=2_500, committedMs=[1_000, 2_000])
     metrics.batch(report(1, 5_000, last), ["orders"], written_at=60.0, now=60.5)
+    metrics.backlog(False)
     metrics.mode(Switch(2, Mode.STREAM, 1_000, 60.5), is_start=False)
     live = source(7, False, False, committedMs=[61_000, 61_700])
     state = (StateReport("a", 3, 100), StateReport("b", 4, 200))

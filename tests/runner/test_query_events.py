@@ -10,11 +10,13 @@ import pytest
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.runner import query_events
 from backlog_spark.runner.estimate import SourceRows
+from backlog_spark.runner.metrics import served
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.runner.query_progress import QueryTracker
 
 from .test_event_log import Files
-from .test_query_progress import ON
+from .test_metrics import scraped
+from .test_query_progress import ON, report, source
 
 
 def events(monkeypatch: pytest.MonkeyPatch, *, in_backlog: bool) -> tuple[QueryEvents, Files]:
@@ -65,3 +67,32 @@ def test_live_batches_are_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None
 
     made.look(unexpected)
     assert told(files) == []
+
+
+def test_the_metrics_show_the_backlog_of_sources_without_a_name() -> None:
+    """Streaming DataFrames and queries of Spark's own sources: rules decide whether they are in backlog."""
+    settings = parse_settings({"spark.backlog.metrics.port": "0", "spark.backlog.eventLog": "off"})
+    tracker = QueryTracker("foreign", ON)
+    tracker.begin({})
+    made = QueryEvents(lambda: "foreign", Files(), tracker, settings)
+    server = served(settings)
+    assert server is not None
+
+    def is_backlog() -> float:
+        return scraped(server.port, "foreign")["backlog_spark_query_is_processing_backlog",]
+
+    made.started({})
+    made.run("run-1", {})
+    assert is_backlog() == 0
+    for number, flag in enumerate((True, False)):
+        taken = report(number, source(0, number, number + 1, 10, (True, flag)))
+        assert tracker.take(taken)
+        made.batch(taken)
+        made.switches()
+        assert is_backlog() == flag
+    tracker.take(report(2, source(0, 2, 3, 10, (True, True))))
+    made.switches()
+    assert is_backlog() == 1
+    tracker.all_read()
+    made.run("run-2", {})
+    assert is_backlog() == 0
