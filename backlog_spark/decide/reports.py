@@ -104,6 +104,11 @@ class ProgressReport:
     watermark_ms: int | None = None
     state: tuple[StateReport, ...] = ()
 
+    @property
+    def is_backlog(self) -> bool:
+        """RecordAttributes of the batch. Offsets that are no JSON objects, such as those of ``rate``, are not known."""
+        return any(s.is_backlog for s in self.sources if s.num_input_rows or s.start_offset != s.end_offset)
+
 
 @dataclass(frozen=True)
 class Idle:

@@ -237,8 +237,7 @@ class QueryMetrics:
             Seconds since 1970.
         """
         rows = sum(source.num_input_rows for source in report.sources)
-        backlog = any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset)
-        phase = "empty" if not rows else "backlog" if backlog else "live"
+        phase = "empty" if not rows else "backlog" if report.is_backlog else "live"
         self._of_query("batches_total", phase=phase).inc()
         if rows:
             self._of_query("batch_duration_seconds").observe(report.duration_ms.get("triggerExecution", 0) / 1000)

@@ -105,7 +105,7 @@ class QueryEvents:
             "batch",
             batch=report.batch_id,
             rows=sum(source.num_input_rows for source in report.sources),
-            backlog=any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset),
+            backlog=report.is_backlog,
             started=report.timestamp,
             took_ms=report.duration_ms.get("triggerExecution"),
             parts_ms={part: ms for part, ms in report.duration_ms.items() if part != "triggerExecution"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -142,7 +142,7 @@ class QueryTracker:
                 self._warn_of_mixed_rows(source, report.batch_id)
                 self._report(source, report.batch_id)
             if first_time:
-                self._count(report, report.sources)
+                self._count(report)
             return first_time
 
     def all_read(self, sources: frozenset[int] | None = None) -> None:
@@ -241,10 +241,9 @@ class QueryTracker:
     def _note(self, decision: Decision, batch_id: int, why: str) -> None:
         self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock(), why))
 
-    def _count(self, report: ProgressReport, sources: Sequence[SourceReport]) -> None:
-        p = self._progress
+    def _count(self, report: ProgressReport) -> None:
+        p, sources, backlog = self._progress, report.sources, report.is_backlog
         rows = sum(s.num_input_rows for s in sources)
-        backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
         # A live source may have waited for rows in latestOffset.
         waited = 0 if backlog else report.duration_ms.get("latestOffset", 0)
         took = max(1, report.duration_ms.get("triggerExecution", 1) - waited)

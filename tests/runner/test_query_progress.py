@@ -66,6 +66,15 @@ def test_after_the_backlog_its_total_is_the_number_of_read_rows() -> None:
     assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 100), "never less than what was read"
 
 
+def test_a_batch_of_a_source_whose_offsets_are_no_json_objects_is_backlog_too() -> None:
+    """Spark's source ``rate`` has numbers. A rule says that it is in backlog."""
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True))))
+    made.take(report(1, replace(source(0, 1, 2, 50, (True, False)), start_offset=None, end_offset=None)))
+    progress = made.progress
+    assert (progress.backlog_rows, progress.commits_in_backlog, progress.commits_after) == (150, 2, 0)
+
+
 def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -> None:
     made = tracker()
     made.take(report(0, source(0, None, 1, 100, (True, True))))
