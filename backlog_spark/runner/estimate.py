@@ -38,14 +38,9 @@ def rows_before(checkpoint: Checkpoint) -> int:
     return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
 
 
-def backlog_rows(
-    spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker, before: int = 0
-) -> tuple[float, int]:
-    """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown).
-
-    ``before``: rows that earlier processes committed.
-    """
-    committed, total = before + tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
+def backlog_rows(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> tuple[float, int]:
+    """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown)."""
+    committed, total = tracker.backlog_rows, tracker.progress.backlog_total or 0
     newest = checkpoint.latest_batch()
     if newest is None or newest <= tracker.last_batch:
         return float(committed), total

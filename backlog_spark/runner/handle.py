@@ -175,7 +175,7 @@ class QueryHandle(Guided, ABC):
         progress, phase = self.backlogProgress, "no backlog"
         if self.isProcessingBacklog:
             total = progress.backlog_total
-            left = "unknown" if total is None else f"{max(0, total - progress.backlog_rows):,}"
+            left = "unknown" if total is None else f"{max(0, total - self._tracker.backlog_rows):,}"
             phase = f"backlog rows left: {left}"
         commits = progress.commits_in_backlog + progress.commits_after
         rows = f"{progress.rows:,} rows in {commits} commit{'' if commits == 1 else 's'}"

@@ -97,6 +97,7 @@ class QueryEvents:
                 now=time.time(),
             )
         progress = self._tracker.progress
+        done, total = self._tracker.backlog_rows, progress.backlog_total
         written = progress.last_write
         written_at = self._tracker.written_at(report.batch_id)
         # The report itself may have switched the mode, from the next batch on.
@@ -110,8 +111,8 @@ class QueryEvents:
             took_ms=report.duration_ms.get("triggerExecution"),
             parts_ms={part: ms for part, ms in report.duration_ms.items() if part != "triggerExecution"},
             interval_ms=in_force.commit_interval_ms,
-            backlog_rows=progress.backlog_rows,
-            backlog_total=progress.backlog_total,
+            backlog_rows=done,
+            backlog_total=None if total is None else max(total, done),
             sources=[self._source(source) for source in report.sources],
             state=[{"name": s.name, "rows": s.rows, "bytes": s.bytes} for s in report.state] or None,
             written_ms=None if written_at is None else round(written_at * 1000),

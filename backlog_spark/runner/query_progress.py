@@ -109,6 +109,8 @@ class QueryTracker:
         self._names: dict[int, str] = {}
         self._warned: set[int] = set()
         self._written: dict[int, float] = {}
+        self.rows_before = 0
+        """Rows of the backlog that earlier processes have committed. Set once, before the first run."""
 
     def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
         """Called once, before any `take`.
@@ -262,6 +264,11 @@ class QueryTracker:
             commits_after=p.commits_after + (1 if rows and not backlog else 0),
             commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
         )
+
+    @property
+    def backlog_rows(self) -> int:
+        """Committed rows of the backlog, including those of earlier processes."""
+        return self.rows_before + self.progress.backlog_rows
 
     @property
     def last_batch(self) -> int:

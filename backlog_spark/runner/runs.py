@@ -86,7 +86,6 @@ class QueryRuns(QueryHandle):
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._leaving = False
-        self._rows_before = 0
         self._thread: threading.Thread | None = None
 
     # -- for subclasses -------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ class QueryRuns(QueryHandle):
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
                 self._recall()
-                self._rows_before = rows_before(self._checkpoint)
+                self._tracker.rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
             self._events.started({**self._described(), "python": platform.python_version()})
             self._events.run(str(self._query.runId), self._described_run())
@@ -422,14 +421,14 @@ class QueryRuns(QueryHandle):
     @property
     def backlogRowsCommitted(self) -> int:
         """Committed rows of the backlog, including those of earlier processes if the sources count them."""
-        return self._rows_before + self._tracker.progress.backlog_rows
+        return self._tracker.backlog_rows
 
     def backlogRows(self) -> tuple[float, int]:
         """Rows of the backlog read so far, including the running batch, and an estimate of all its rows (0: unknown).
 
         The share of the running batch is estimated from its finished tasks. For display only.
         """
-        return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
+        return backlog_rows(self._spark, self._checkpoint, self._tracker)
 
     def backlogSources(self) -> list[SourceRows]:
         """Rows of each source in backlog, likewise. Of streaming DataFrames alone there is one estimate for all."""

@@ -135,7 +135,7 @@ class History:
     backlog_total : int or None
         Estimate of all rows of the backlog.
     backlog_rows : int
-        Committed so far, by the last process.
+        Committed so far.
     """
 
     query: str

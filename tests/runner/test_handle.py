@@ -47,6 +47,10 @@ def test_a_handle_shows_name_status_mode_and_rows() -> None:
     made.take(report(1, source(0, 1, 2, 1_500, (True, False), total=2_500)))
     made.take(report(2, source(0, 2, 3, 7, (False, False))))
     assert repr(handle) == "<Handle 'orders' RUNNING, mode stream, no backlog; 2,507 rows in 3 commits>"
+    again = tracker()
+    again.rows_before = 1_000  # of a process that was killed
+    again.take(report(1, source(0, 1, 2, 600, (True, True), total=2_500)))
+    assert "mode backlog, backlog rows left: 900; 600 rows in 1 commit>" in repr(Handle(again))
     handle._stopping.set()
     handle._ended.set()
     assert repr(handle) == "<Handle 'orders' CANCELED, mode stream, no backlog; 2,507 rows in 3 commits>"

@@ -96,3 +96,19 @@ def test_the_metrics_show_the_backlog_of_sources_without_a_name() -> None:
     tracker.all_read()
     made.run("run-2", {})
     assert is_backlog() == 0
+
+
+def test_rows_of_the_backlog_count_those_of_earlier_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, files = events(monkeypatch, in_backlog=True)
+    tracker = made._tracker
+    tracker.rows_before = 1_000  # of a process that was killed
+    for taken in (
+        report(5, source(0, 5, 6, 600, (True, True), total=2_500)),
+        report(6, source(0, 6, 7, 900, (True, False), total=2_500)),
+        report(7, source(0, 7, 8, 7, (False, False), total=2_500)),
+    ):
+        tracker.take(taken)
+        made.batch(taken)
+    made.ended(None, was_stopped=True)
+    shown = [(line["backlog_rows"], line["backlog_total"]) for line in told(files) if line["kind"] == "batch"]
+    assert shown == [(1_600, 2_500), (2_500, 2_500), (2_500, 2_500)]
