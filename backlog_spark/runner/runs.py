@@ -174,6 +174,10 @@ class QueryRuns(QueryHandle):
         """
         try:
             running_queries.enter(self, self._spark, self._checkpoint)
+        except BaseException:
+            self._close()  # the event log is the other query's, which goes on
+            raise
+        try:
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
                 self._recall()

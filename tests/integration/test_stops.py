@@ -16,6 +16,8 @@ from backlog_spark.runner.runs import QueryRuns
 from backlog_spark.spark import stop_between_batches as boundaries
 from backlog_spark.spark.internals import is_usable
 from backlog_spark.spi import registry
+from backlog_spark.tools.inspection import inspected
+from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from tests.operators.conftest import Collect
 from tests.operators.scripted import append
 
@@ -48,6 +50,8 @@ def test_a_checkpoint_has_one_query_at_a_time(spark: SparkSession, tmp_path: Pat
         again = f"file://{tmp_path}/checkpoint/"
         with pytest.raises(bs.SettingError, match=r"checkpointLocation = .*'first' is running on it\. Stop"):
             start(spark, tmp_path, "second", again)
+        found = inspected(StoredCheckpoint(str(tmp_path / "checkpoint")))
+        assert (found["query"], found["status"]) == ("first", "running or killed")
         files(tmp_path / "in", 1, 1)
         wait(lambda: first.backlogProgress.rows == 40, first)
     finally:
