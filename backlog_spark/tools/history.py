@@ -303,7 +303,7 @@ def _spans(events: Iterable[dict[str, Any]]) -> list[Span]:
     last = 0
     for event in events:
         before, last = last, max(last, _ms(event["at"]))
-        if event["kind"] == "start" and mode not in ("", "not running"):
+        if event["kind"] in ("start", "refused") and mode not in ("", "not running"):
             close(before)
             mode, began, why = "not running", before, "killed: it wrote no end"
         elif event["kind"] == "switch":

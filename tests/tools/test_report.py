@@ -161,6 +161,22 @@ def test_two_processes_of_which_the_first_was_killed(tmp_path: Path) -> None:
     assert "no space left" in report(tmp_path, events)
 
 
+def test_a_killed_query_does_not_run_until_a_refused_start(tmp_path: Path) -> None:
+    killed = [
+        line("start", 0, interval_ms=0), line("switch", 0, batch=-1, mode="backlog", interval_ms=0, why="the start"),
+        batch(0, 0, 10, 5, True), line("refused", 7_210, error="no such table"),
+    ]  # fmt: skip
+    ms = round(BEGAN * 1000)
+    dead = [("backlog", 0, 10_200), ("not running", 10_200, 7_210_000)]
+    assert [(s.mode, s.began - ms, s.ended - ms) for s in read_history(killed).spans] == dead
+    facts = Page(report(tmp_path, killed)).facts()
+    assert (facts["status"], facts["mode"]) == ("start refused", "backlog")
+    assert facts["time in backlog"] == "10 s, 1 commit"
+    again = [*killed, line("start", 7_300, interval_ms=0), line("switch", 7_300, batch=-1, mode="stream", why="the start")]
+    found = [(s.mode, s.began - ms, s.ended - ms) for s in read_history([*again, batch(1, 7_300, 10, 5, False)]).spans]
+    assert found == [dead[0], ("not running", 10_200, 7_300_000), ("stream", 7_300_000, 7_310_200)]
+
+
 def test_a_batch_that_two_drivers_reported_counts_once() -> None:
     events = [batch(0, 0, 1, 5, False), batch(0, 0, 1, 5, False, road="direct"), batch(1, 1, 1, 7, False)]
     assert [b.rows for b in read_history(events).batches] == [5, 7]
