@@ -82,21 +82,23 @@ def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
 
 def _facts(history: History) -> list[tuple[str, str]]:
     """The summary at the top."""
+    first = history.batches[0].number if history.batches else 0
+    since = f" since batch {first:,}" if first else ""  # the log has dropped those before
     rows = sum(batch.rows for batch in history.batches)
     backlog = sum(batch.rows for batch in history.batches if batch.backlog)
-    facts = [("status", history.status), ("mode", history.mode), ("rows", thousands(rows))]
+    facts = [("status", history.status), ("mode", history.mode), ("rows", f"{thousands(rows)}{since}")]
     if backlog:
         took = sum(span.ended - span.began for span in history.spans if span.mode == "backlog") / 1000
         commits = sum(1 for batch in history.batches if batch.backlog and batch.rows)
-        facts.append(("backlog", f"{thousands(backlog)} rows"))
+        facts.append(("backlog", f"{thousands(backlog)} rows{since}"))
         if took:
-            facts.append(("time in backlog", f"{seconds(took)}, {commits:,} commit{'' if commits == 1 else 's'}"))
+            facts.append(("time in backlog", f"{seconds(took)}, {commits:,} commit{'' if commits == 1 else 's'}{since}"))
     if history.behind:
         left = history.seconds_left
         facts.append(("rows behind", thousands(history.behind)))
         facts.append(("time left", "unknown" if left is None else f"about {seconds(left)}"))
     live = sum(1 for batch in history.batches if not batch.backlog and batch.rows)
-    facts.append(("live commits", f"{live:,}"))
+    facts.append(("live commits", f"{live:,}{since}"))
     facts.append(("rate", f"{thousands(history.rate)} rows/s"))
     if waits := history.freshness():
         facts.append(("freshness (median)", seconds(percentile(waits, 50))))

@@ -84,6 +84,13 @@ def test_the_summary(tmp_path: Path) -> None:
     }
 
 
+def test_sums_say_which_batches_the_log_has_dropped(tmp_path: Path) -> None:
+    events = [event for event in story() if event["kind"] != "batch" or event["batch"] >= 2]
+    facts = Page(report(tmp_path, events)).facts()
+    assert (facts["rows"], facts["backlog"]) == ("602,000 since batch 2", "600,000 rows since batch 2")
+    assert (facts["time in backlog"], facts["live commits"]) == ("40 s, 2 commits since batch 2", "20 since batch 2")
+
+
 def test_in_backlog_it_says_what_is_left(tmp_path: Path) -> None:
     facts = Page(report(tmp_path, story()[:6])).facts()  # up to the third batch
     # 750,000 rows in three batches of 9.8 s: 25,510 rows/s for the last 250,000.
