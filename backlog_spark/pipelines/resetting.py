@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.declared import Pipeline
@@ -55,7 +54,8 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
         sink = output.section
         files, root = opened(pipeline.checkpoint_of(output.query), "checkpoint")
         if not output.side and files.isdir(root):
-            if not files.isdir(f"{root}/offsets"):
+            # Before its first batch a query has only its claim and its event log.
+            if not any(files.isdir(f"{root}/{name}") for name in ("offsets", "backlog/drivers", "backlog/events")):
                 raise BacklogError(
                     f"{root} is no checkpoint of a streaming query.",
                     "Correct checkpoint in the file. Nothing was removed.",
@@ -163,9 +163,8 @@ def _begun_tables(files: Any, root: str, notes: str) -> list[str]:
     found = set()
     marks = files.ls(f"{notes}/tables", detail=False) if files.isdir(f"{notes}/tables") else []
     for mark in (mark for mark in marks if str(mark).endswith(".json")):
-        path = str(_values(files, str(mark), "path")["path"])
-        parts = urlsplit(path)
-        found.add(opened(unquote(parts.path) if parts.scheme == "file" else path, "path")[1])
+        # Hadoop takes the percent signs of names as they are, also in a URL.
+        found.add(opened(str(_values(files, str(mark), "path")["path"]), "path")[1])
     outside = [table for table in found if not table.startswith(f"{root}/")]
     if outside:
         raise BacklogError(f"The table {outside[0]} is not below {root}.", "Remove it yourself. Nothing was removed.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
+from backlog_spark.pipelines.building import sink_of
 from backlog_spark.pipelines.parsing import load, parse
 from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.tools.command import command
@@ -197,28 +198,31 @@ def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path:
     assert "There is nothing to delete." in invoke("reset", str(file), "--target", "--yes").output
 
 
-def test_reset_keeps_the_tables_of_other_pipelines_below_the_same_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_reset_keeps_the_tables_of_other_pipelines_below_the_same_root(tmp_path: Path, scheme: str) -> None:
     file, lake = tmp_path / "p.yaml", tmp_path / "lake [x]*"
     file.write_text(f"""\
 source: {{type: mysql_cdc, host: db, user: reader, tables: shop.*}}
-sink: {{type: delta_tables, path: "{lake}"}}
+sink: {{type: delta_tables, path: "{scheme}{lake}"}}
 pipeline: {{name: mine, checkpoint: {tmp_path}/c, interval: 1 s}}
 """)
     (tmp_path / "c" / "offsets").mkdir(parents=True)
     (tmp_path / "c" / "backlog").mkdir()
     (tmp_path / "c" / "backlog" / "identity.json").write_text('{"version": 1, "id": "mine"}')
+    sink: Any = sink_of(pipeline := load(str(file), {}), next(pipeline.outputs()))
     for owner in ("mine", "theirs"):
-        (lake / owner / "_delta_log").mkdir(parents=True)
         marks = lake / "_backlog_tables" / owner / "tables"
         marks.mkdir(parents=True)
-        (marks / "1.json").write_text(json.dumps({"path": (lake / owner).as_uri()}))
+        for number, table in enumerate((owner, f"% {owner}#?é")):
+            path = sink.path_of("shop", table)
+            Path(path.removeprefix("file:").replace("//", "/"), "_delta_log").mkdir(parents=True)
+            (marks / f"{number}.json").write_text(json.dumps({"path": path}))
     for _ in range(2):  # the second time there is nothing of the own query
         made = invoke("reset", str(file), "--target", "--yes")
         assert made.exit_code == 0, made.output
         assert not (tmp_path / "c").exists()
-        assert not (lake / "mine").exists()
+        assert {path.name for path in (lake / "shop").iterdir()} == {"theirs", "%25%20theirs%23%3F%C3%A9"}
         assert not (lake / "_backlog_tables" / "mine").exists()
-        assert (lake / "theirs" / "_delta_log").exists()
         assert (lake / "_backlog_tables" / "theirs" / "tables" / "1.json").exists()
 
 
@@ -343,6 +347,16 @@ def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
         file.write_text(write(file, 1, tmp_path).read_text() + more)
         told = "\n".join(findings(file)["error"])
         assert f"p.yaml:11:23: The module {name} cannot be imported: " in told
+
+
+def test_reset_deletes_the_checkpoint_of_a_first_start_that_failed(tmp_path: Path) -> None:
+    """It has no batch, and perhaps the empty table that the query has created."""
+    file = write(tmp_path / "p.yaml", 1, tmp_path)
+    for name in ("c/backlog/drivers", "t/_delta_log"):
+        (tmp_path / name).mkdir(parents=True)
+    made: Any = invoke("reset", str(file), "--target", "--yes")
+    assert made.exit_code == 0, made.exception
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
 def test_reset_deletes_nothing_that_is_no_checkpoint(tmp_path: Path) -> None:
