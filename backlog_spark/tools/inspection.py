@@ -25,21 +25,23 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
     -------
     dict
         ``query`` and ``status`` are None if the query writes no event log. ``status`` is "running or killed" after a
-        start without an end: a checkpoint cannot tell the two apart. ``mode`` follows the newest offsets and is
-        "backlog" or "stream". ``switches`` and ``restarts`` are those that the event log still has.
+        start without an end: a checkpoint cannot tell the two apart. ``mode`` is "backlog" or "stream". It follows the
+        newest offsets; if they have no flags, since rules decide, the newest switch. ``switches`` and ``restarts`` are
+        those that the event log still has.
     """
     events = checkpoint.events
     starts = [event for event in events if event["kind"] == "start"]
     batches = [event for event in events if event["kind"] == "batch"]
     last_of_a_process = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
     last = batches[-1] if batches else {}
-    names = [source["name"] for source in starts[-1]["sources"]] if starts else []
+    declared = [source["name"] for source in starts[-1]["sources"]] if starts else []
+    names = checkpoint.source_names or {str(number): name for number, name in enumerate(declared)}
     return {
         "location": checkpoint.location,
         "query": events[-1]["query"] if events else None,
         "identity": checkpoint.identity,
         "status": _status(last_of_a_process),
-        "mode": "backlog" if any(_in_backlog(s.offset) for s in checkpoint.sources) else "stream",
+        "mode": _mode(checkpoint, events),
         "planned": checkpoint.planned,
         "committed": checkpoint.committed,
         "backlog_rows": last.get("backlog_rows"),
@@ -48,7 +50,7 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
         "sources": [
             {
                 "number": source.number,
-                "name": source.number if not source.number.isdecimal() else _at(names, int(source.number)),
+                "name": names.get(source.number) if source.number.isdecimal() else source.number,
                 "is_processing_backlog": _in_backlog(source.offset),
                 "is_finished": offset_flags.is_finished(source.offset),
                 "offset": source.offset,
@@ -114,12 +116,15 @@ def _status(last: dict[str, Any] | None) -> str | None:
     return f"{'start refused' if last['kind'] == 'refused' else last['status']} at {last['at'][:19]}{error}"
 
 
+def _mode(checkpoint: StoredCheckpoint, events: Sequence[dict[str, Any]]) -> str:
+    offsets = [source.offset for source in checkpoint.sources]
+    if any(map(offset_flags.has_flag, offsets)):
+        return "backlog" if any(map(_in_backlog, offsets)) else "stream"
+    return next((str(event["mode"]) for event in reversed(events) if event["kind"] == "switch"), "stream")
+
+
 def _in_backlog(offset: dict[str, Any] | None) -> bool:
     return offset_flags.is_processing_backlog(offset)
-
-
-def _at(names: Sequence[str], number: int) -> str | None:
-    return names[number] if number < len(names) else None
 
 
 def _without_head(event: dict[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def _facts(history: History) -> list[tuple[str, str]]:
         commits = sum(1 for batch in history.batches if batch.backlog and batch.rows)
         facts.append(("backlog", f"{thousands(backlog)} rows{since}"))
         if took:
-            facts.append(("time in backlog", f"{seconds(took)}, {commits:,} commit{'' if commits == 1 else 's'}{since}"))
+            told = f"{commits:,} commit{'' if commits == 1 else 's'}{since}"
+            facts.append(("time in backlog", f"{seconds(took)}, {told}"))
     if history.behind:
         left = history.seconds_left
         facts.append(("rows behind", thousands(history.behind)))

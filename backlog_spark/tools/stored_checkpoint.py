@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,8 @@ from backlog_spark.spi.offset_flags import parse_offset
 
 __all__ = ["SourceOffset", "StoredCheckpoint"]
 
+# Written by `backlog_spark.spark.source_layout`.
+_LAYOUT = re.compile(r"sources-(\d+)\.json")
 # A query merges files every few minutes at most. A name that is listed and never there must not stop the reader.
 _LISTINGS = 10
 
@@ -87,6 +90,17 @@ class StoredCheckpoint:
         name = f"offsets/{self.planned}"
         lines = offset_lines(self._text(name) or "", f"{self.location}/{name}")
         return [SourceOffset(number, parse_offset(line)) for number, line in lines.items()]
+
+    @cached_property
+    def source_names(self) -> dict[str, str] | None:
+        """The names of the declared sources by their number in Spark's plan; None if the checkpoint lacks them.
+
+        Streaming DataFrames and our own sources, such as the state handed over, have numbers between them.
+        """
+        versions = {int(found[1]) for name in self._names("backlog") if (found := _LAYOUT.fullmatch(name))}
+        text = self._text(f"backlog/sources-{max(versions)}.json") if versions else None
+        layout = parse_offset(text or "")
+        return layout and {str(at): name for at, name in zip(layout["positions"], layout["names"], strict=True)}
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:

@@ -89,6 +89,28 @@ def test_all_that_a_checkpoint_says(checkpoint: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_source_has_the_name_of_its_position(checkpoint: Path) -> None:
+    """Spark's plan may have a streaming DataFrame, or the state handed over, before a declared source."""
+    write(checkpoint, "00000001.jsonl", START)
+    backlog = json.dumps({**_LIVE, "isProcessingBacklog": True})
+    (checkpoint / "offsets" / "6").write_text(f"v1\n{{}}\n17\n{backlog}")
+    for version, position in enumerate((2, 1)):
+        layout = {"version": 1, "names": ["orders"], "positions": [position]}
+        (checkpoint / "backlog" / f"sources-{version}.json").write_text(json.dumps(layout))
+    found = inspected(StoredCheckpoint(str(checkpoint)))["sources"]
+    assert [(each["name"], each["is_processing_backlog"]) for each in found] == [(None, False), ("orders", True)]
+
+
+def test_without_flags_in_the_offsets_the_mode_is_that_of_the_newest_switch(checkpoint: Path) -> None:
+    """Rules decide for Spark's own sources."""
+    (checkpoint / "offsets" / "6").write_text('v1\n{}\n{"logOffset": 7}')
+    switches = [event("switch", batch=n, mode=mode, why="a rule") for n, mode in ((-1, "stream"), (3, "backlog"))]
+    write(checkpoint, "00000001.jsonl", START, *switches)
+    assert inspected(StoredCheckpoint(str(checkpoint)))["mode"] == "backlog"
+    write(checkpoint, "00000002.jsonl", {**SWITCH, "at": "2026-11-26T16:39:00.000+00:00"})
+    assert inspected(StoredCheckpoint(str(checkpoint)))["mode"] == "stream"
+
+
 @pytest.mark.parametrize(
     ("last", "status"),
     [

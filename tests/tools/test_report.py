@@ -179,8 +179,11 @@ def test_a_killed_query_does_not_run_until_a_refused_start(tmp_path: Path) -> No
     facts = Page(report(tmp_path, killed)).facts()
     assert (facts["status"], facts["mode"]) == ("start refused", "backlog")
     assert facts["time in backlog"] == "10 s, 1 commit"
-    again = [*killed, line("start", 7_300, interval_ms=0), line("switch", 7_300, batch=-1, mode="stream", why="the start")]
-    found = [(s.mode, s.began - ms, s.ended - ms) for s in read_history([*again, batch(1, 7_300, 10, 5, False)]).spans]
+    killed += [
+        line("start", 7_300, interval_ms=0), line("switch", 7_300, batch=-1, mode="stream", why="the start"),
+        batch(1, 7_300, 10, 5, False),
+    ]  # fmt: skip
+    found = [(s.mode, s.began - ms, s.ended - ms) for s in read_history(killed).spans]
     assert found == [dead[0], ("not running", 10_200, 7_300_000), ("stream", 7_300_000, 7_310_200)]
 
 
