@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from backlog_spark.common.requirements import check_pyspark, package_of
@@ -309,29 +309,36 @@ def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:
             where = _local(location)
             if where is None:
                 continue
-            there = _nearest(where)
-            if not os.access(there, os.W_OK | os.X_OK):
-                yield Finding(Severity.ERROR, what, f"{there} cannot be written.", "Change its rights, or the path.")
-                continue
-            if what.startswith("sink") and not sink.SYNC and where.is_dir() and any(where.iterdir()):
-                if not (where / "_delta_log").is_dir():
-                    yield Finding(
-                        Severity.ERROR, what, f"{where} is no Delta table, and not empty.", "Name another path."
-                    )
-                    continue
-                if not _has_begun(_local(checkpoint)):
-                    yield Finding(
-                        Severity.WARNING, what, f"{where} has a table already, and the checkpoint is new.",
-                        "Rows of the snapshot are merged into it, or appended to it.",
-                    )  # fmt: skip
-            free = shutil.disk_usage(there).free
-            if what.startswith("sink") and size * _SPACE > free:
-                yield Finding(
-                    Severity.WARNING, what, f"{free >> 20:,} MiB are free, and the tables have {size >> 20:,} MiB.",
-                    "Make room, or use another path.",
-                )  # fmt: skip
+            is_sink, begun = what.startswith("sink"), _has_begun(_local(checkpoint))
+            try:
+                yield from _directory(what, where, is_table=is_sink and not sink.SYNC, begun=begun, size=size * is_sink)
+            except OSError as error:
+                told = f"{where} cannot be used: {error.strerror}."
+                yield Finding(Severity.ERROR, what, told, "Change its rights, or the path.")
         if not output.side and _has_begun(_local(checkpoint)):
             yield Finding(Severity.NOTE, "checkpoint", f"{checkpoint} exists: the query continues from it.")
+
+
+def _directory(what: str, where: Path, *, is_table: bool, begun: bool, size: int) -> Iterator[Finding]:
+    there = _nearest(where)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(Severity.ERROR, what, f"{there} cannot be written.", "Change its rights, or the path.")
+        return
+    if is_table and where.is_dir() and any(where.iterdir()):
+        if not (where / "_delta_log").is_dir():
+            yield Finding(Severity.ERROR, what, f"{where} is no Delta table, and not empty.", "Name another path.")
+            return
+        if not begun:
+            yield Finding(
+                Severity.WARNING, what, f"{where} has a table already, and the checkpoint is new.",
+                "Rows of the snapshot are merged into it, or appended to it.",
+            )  # fmt: skip
+    free = shutil.disk_usage(there).free
+    if size * _SPACE > free:
+        yield Finding(
+            Severity.WARNING, what, f"{free >> 20:,} MiB are free, and the tables have {size >> 20:,} MiB.",
+            "Make room, or use another path.",
+        )  # fmt: skip
 
 
 def _local(location: str) -> Path | None:
@@ -351,5 +358,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _has_begun(checkpoint: Path | None) -> bool:
-    offsets: Any = checkpoint / "offsets" if checkpoint else None
-    return bool(offsets and offsets.is_dir() and any(name.name.isdigit() for name in offsets.iterdir()))
+    try:
+        return checkpoint is not None and any(name.name.isdigit() for name in (checkpoint / "offsets").iterdir())
+    except OSError:
+        return False

@@ -137,6 +137,21 @@ def test_check_of_a_file_with_mistakes_and_of_no_server(tmp_path: Path) -> None:
     assert "127.0.0.1:1" in told
 
 
+@pytest.mark.process
+def test_a_directory_that_cannot_be_looked_at_is_a_finding(tmp_path: Path) -> None:
+    """Its name is too long for the disk. Without the right to search a directory it is the same."""
+    file, name = tmp_path / "p.yaml", "x" * 300
+    file.write_text(f"""\
+source: {{type: rate}}
+sink: {{type: delta_append, path: {tmp_path}/{name}/t}}
+pipeline: {{name: n, checkpoint: {tmp_path}/{name}/c}}
+""")
+    assert findings(file)["error"] == [
+        f"{what}: {tmp_path}/{name}/{where} cannot be used: File name too long. Change its rights, or the path."
+        for what, where in (("sink sink", "t"), ("checkpoint", "c"))
+    ]
+
+
 def test_a_password_in_the_file_is_a_warning(mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql)
     file = write(tmp_path / "p.yaml", mysql.port, tmp_path, user="poor")
