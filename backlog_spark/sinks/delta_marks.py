@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["TableMark", "TableMarks"]
 
 _MARKS: Final = "_backlog_tables"
+# Most disks take 255 bytes. Hadoop adds 50 to the name of a file that is being written.
+_LONGEST: Final = 200
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class TableMarks:
     def note(self, mark: TableMark) -> TableMark:
         """Write a mark, over an older one of its table."""
         self._files.make_directory("tables")
-        name = ".".join(quote(each, safe="").replace(".", "%2E") for each in (mark.database, mark.table))
-        self._files.write_file(f"tables/{name}.json", json.dumps(asdict(mark)))
+        self._files.write_file(f"tables/{_file_name(mark)}.json", json.dumps(asdict(mark)))
         return mark
+
+
+def _file_name(mark: TableMark) -> str:
+    name = ".".join(quote(each, safe="").replace(".", "%2E") for each in (mark.database, mark.table))
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - len(digest)]}{digest}"

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
+from backlog_spark.sinks.delta_marks import TableMark, TableMarks
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, options
 
 if TYPE_CHECKING:
@@ -257,3 +258,12 @@ def test_what_it_refuses(spark: SparkSession, mysql: MySQLServer, tmp_path: Path
     query = started(spark, source(mysql, r"refused\.[ab]"), both, tmp_path / "2")
     with pytest.raises(bs.BacklogError, match=r"refused\.[ab] would lie at .*/one, in the directory of refused\.[ab]"):
         query.awaitTermination(300)
+
+
+def test_each_table_has_a_mark_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Also with a dot in a name, and with names that are longer than a file's name when they are escaped."""
+    names = [("a", "b.c"), ("a.b", "c"), ("A", "b.c"), ("ä" * 64, "b" * 64), ("ä" * 64, "b" * 63 + "c"), ("..", "%2E")]
+    made = TableMarks(spark, str(tmp_path), "query")
+    for _ in range(2):  # the second time over the first ones
+        kept = [made.note(TableMark(*name, "path", number)) for number, name in enumerate(names)]
+    assert sorted(TableMarks(spark, str(tmp_path), "query"), key=lambda mark: mark.batch) == kept
