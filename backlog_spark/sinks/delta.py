@@ -206,7 +206,8 @@ class DeltaSink(Sink):
         # Delta compares some paths as texts, and resolves a relative path in some calls only.
         self.path = delta_log.qualified_text(spark, self.path)
         log_path = delta_log.log_path(spark, self.path)
-        self._known = KnownBatches(self.path, log_path, context)
+        newest = None if self._known is None else self._known.newest
+        self._known = KnownBatches(self.path, log_path, context, newest)
         access = self._access = self._access or TableAccess(self.path, self.storage_options, compact=self.compact)
         access.open(self._refusal_of_direct(context.schema.fields))
         with session_conf(spark, delta_log.snapshot_conf(spark)):
@@ -287,9 +288,9 @@ class DeltaSink(Sink):
                     if attempt == _ATTEMPTS or not pending.at_hand:
                         raise
             if road.makes_next_version:
-                known.wrote(state, replace(state, version=state.version + 1))
+                known.wrote(state, replace(state, version=state.version + 1), batch.batch_id)
             else:
-                known.wrote(state, access.state(spark, context.txn_app_id))
+                known.wrote(state, access.state(spark, context.txn_app_id), batch.batch_id)
             if not isinstance(access.direct, str) and (isinstance(road, FilesRoad) or not batch.is_backlog):
                 access.direct.look_after(merge=not batch.is_backlog)
             seconds = time.monotonic() - began

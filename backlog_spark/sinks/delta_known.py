@@ -30,12 +30,15 @@ class KnownBatches:
     log_path : object
         Hadoop path of its log.
     context : SinkContext
+    newest : int or None
+        The newest batch that this process has found in the table or written.
     """
 
-    def __init__(self, path: str, log_path: Any, context: SinkContext) -> None:
+    def __init__(self, path: str, log_path: Any, context: SinkContext, newest: int | None = None) -> None:
         self._path = path
         self._log_path = log_path
         self._context = context
+        self.newest = newest
         self._planned = -1 if context.newest_planned is None else context.newest_planned
         self._checked = -1  # the table version up to which the log has been checked
 
@@ -49,6 +52,7 @@ class KnownBatches:
         """
         self._check_history(state)
         self._check_since_committed(state)
+        self._note(state.batch)
 
     def has(self, state: TableState, batch_id: int) -> bool:
         """Whether the table has a batch. If so, it also has all earlier ones.
@@ -70,14 +74,14 @@ class KnownBatches:
             )
         self._planned = max(self._planned, batch_id)
         self._checked = state.version
-        if done is not None and done >= batch_id:
-            return True
         # Every batch is a transaction, even an empty one, so a missing transaction means missing rows.
-        if not self._context.has_gaps and (-1 if done is None else done) < batch_id - 1:
-            raise self._lacks(batch_id - 1, done)
-        return False
+        there = self.newest if self._context.has_gaps else batch_id - 1
+        if there is not None and (-1 if done is None else done) < there:
+            raise self._lacks(there, done)
+        self._note(done)
+        return done is not None and done >= batch_id
 
-    def wrote(self, before: TableState, after: TableState) -> None:
+    def wrote(self, before: TableState, after: TableState, batch_id: int) -> None:
         """Note that a batch was written between two versions.
 
         Raises
@@ -88,6 +92,11 @@ class KnownBatches:
         if after.version != before.version + 1:  # else it is the batch's own commit
             self._check_since(before.version if before.batch is not None else -1, after)
         self._checked = after.version
+        self._note(batch_id)
+
+    def _note(self, batch: int | None) -> None:
+        if batch is not None:
+            self.newest = batch if self.newest is None else max(self.newest, batch)
 
     def _check_history(self, state: TableState) -> None:
         done = state.batch

@@ -328,6 +328,30 @@ def test_a_table_that_lost_batches_is_refused(spark: SparkSession, tmp_path: Pat
         sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=2, newest_committed=1))
 
 
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_table_with_gaps_that_lost_batches_is_refused(
+    spark: SparkSession, tmp_path: Path, direct: bool, reopens: bool
+) -> None:
+    """A table of DeltaTables gets only the batches with rows of it. Somebody removes it and makes it anew meanwhile."""
+    table, kept = tmp_path / "t", tmp_path / "kept"
+    sink = DeltaUpsert(str(table), ["id"], small_batch_rows=100 if direct else 0)
+
+    def open_(newest_planned: int) -> None:
+        sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=newest_planned, has_gaps=True))
+
+    open_(3)
+    shutil.copytree(table, kept)
+    sink.write(changes(spark, BACKLOG), BatchInfo(3, True))
+    sink.write(changes(spark, []), BatchInfo(7, False))
+    shutil.rmtree(table)
+    shutil.copytree(kept, table)
+    if reopens:
+        open_(9)
+    with pytest.raises(BacklogError, match=r"has committed up to 7, the table none of them"):
+        sink.write(changes(spark, BACKLOG), BatchInfo(9, False))
+
+
 def test_a_table_ahead_of_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, tmp_path)
     for batch in (0, 1):
