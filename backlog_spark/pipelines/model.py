@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 __all__ = [
     "SINKS",
@@ -21,6 +22,16 @@ __all__ = [
     "Watermark",
     "keys_of",
 ]
+
+
+def _without_home(location: str) -> str:
+    """Spark would make a directory with the name ~, and other commands would look in the home directory."""
+    if location.startswith("~"):
+        raise PydanticCustomError("home", "a path cannot begin with ~. Write ${HOME} instead")
+    return location
+
+
+Location = Annotated[str, AfterValidator(_without_home)]
 
 
 class _Section(BaseModel):
@@ -87,7 +98,7 @@ class SinkSection(_Section):
     input: str | None = Field(
         None, alias="from", description="The source or transform. Default: the last transform, or the only source."
     )
-    checkpoint: str | None = Field(
+    checkpoint: Location | None = Field(
         None, description="The checkpoint of this sink's query. Default: the pipeline's. With several sinks required."
     )
     side_outputs: dict[str, SinkSection] = Field(
@@ -102,7 +113,7 @@ class SinkSection(_Section):
 
 
 class _Delta(SinkSection):
-    path: str = Field(description="Location of the table. The first start creates it.")
+    path: Location = Field(description="Location of the table. The first start creates it.")
     partition_by: list[str] = Field([], description="Partition columns of a table that the sink creates.")
     properties: dict[str, str] = Field({}, description="Table properties of a table that the sink creates.")
     merge_schema: bool = Field(False, description="Add columns that the stream has and the table lacks.")
@@ -136,7 +147,7 @@ class DeltaTablesSink(SinkSection):
     SYNC: ClassVar[bool] = True
 
     type: Literal["delta_tables"]
-    path: str = Field(description="Directory of the tables: <path>/<database>/<table>, or what route says.")
+    path: Location = Field(description="Directory of the tables: <path>/<database>/<table>, or what route says.")
     properties: dict[str, str] = Field({}, description="Table properties of tables that the sink creates.")
     storage_options: dict[str, str] = Field({}, description="delta-rs's options for the tables' store.")
     compact: bool = Field(True, description="Merge small files between batches.")
@@ -166,7 +177,9 @@ class PipelineSection(_Section):
     """How the pipeline runs."""
 
     name: str = Field(description="Name of the query.")
-    checkpoint: str | None = Field(None, description="The query's checkpointLocation. A restart continues from it.")
+    checkpoint: Location | None = Field(
+        None, description="The query's checkpointLocation. A restart continues from it."
+    )
     interval: str | None = Field(None, description="Normal commit interval, such as 10 seconds.")
     interval_during_backlog: str | None = Field(
         None, description="Commit interval while a source is in backlog; 0: one commit when all have left it."

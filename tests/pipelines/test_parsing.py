@@ -108,6 +108,8 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         ("table: shop.orders", "table: shop.orders\n  interval: 1 s", "p.yaml:9:3: interval: one interval holds for"),
         ("table: shop.orders", "tables: shop.*", "p.yaml:8:3: tables needs a sink of type delta_tables."),
         ("sink:", "source:", "p.yaml:10:1: source is written twice. Write it once."),
+        ("checkpoint: ", "checkpoint: ~", "p.yaml:16:3: checkpoint: a path cannot begin with ~. Write ${HOME}"),
+        ("path: ", "path: ~", "p.yaml:12:3: path: a path cannot begin with ~. Write ${HOME} instead."),
         ("keys: [id]", "keys: id", "p.yaml:13:3: keys: input should be a valid list."),
         ("keys: [id]", "keys: []", "p.yaml:13:3: keys: list should have at least 1 item after validation, not 0."),
         ("keys: [id]", "keys: [id]\n  from: ordres", "p.yaml:14:3: There is no stream ordres. Did you mean orders?"),
