@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import s3fs
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
@@ -106,6 +107,7 @@ def test_a_store_without_credentials(
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()  # an instance keeps the credentials of its first use
     one_line(call("inspect", "s3a://bucket/x"), "NoCredentialsError: Unable to locate credentials")
     file = tmp_path / "p.yaml"
     file.write_text(
