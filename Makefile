@@ -62,7 +62,7 @@ demo-cluster: $(PREPARED) java ## both on a standalone cluster whose executors a
 test: $(CLASSES) java ## the tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-slow: $(CLASSES) java ## tests of half a minute and more, also one kill of each kind: before a release [ARGS=]
+slow: $(CLASSES) java ## the tests that take long, most kinds of kills among them: before a release [ARGS=]
 	@$(PY) -m pytest -m 'slow and not grid' -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
