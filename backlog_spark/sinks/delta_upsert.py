@@ -91,7 +91,8 @@ class DeltaUpsert(DeltaSink):
         Table properties of a table that the sink creates. Small files of a table with
         ``delta.enableDeletionVectors`` are not merged.
     merge_schema : bool, default False
-        Add columns that the stream has and the table lacks; they are NULL in existing rows. The sink does so when the
+        Add columns that the stream has and the table lacks. They are NULL in existing rows, unless the source says
+        which value these have (`fills`). The sink does so when the
         query starts, and when it restarts after the source's table was altered. If the table has
         ``delta.enableTypeWidening``, a column whose type became wider in the stream is widened too.
     small_batch_rows : int, default 100,000

@@ -116,7 +116,8 @@ _PLAIN_WORDS = {
     "sha1", "sha2", "sign", "strcmp", "substr", "substring", "substring_index", "then", "trim", "true", "ucase",
     "unhex", "upper", "when",
 }  # fmt: skip
-_TEMPORAL = ("date", "datetime", "timestamp", "time", "year")
+# Values of these have other texts in other sessions: CHAR with PAD_CHAR_TO_FULL_LENGTH.
+_BY_SESSION = ("date", "datetime", "timestamp", "time", "year", "float", "double", "char")
 
 
 def made_by(extra: str, expression: str, types: Mapping[str, str]) -> str:
@@ -145,7 +146,7 @@ def _is_plain(expression: str, types: Mapping[str, str]) -> bool:
             name = None if word.lower() in _PLAIN_WORDS or word.startswith("_") else word
             if name is not None and name.lower() not in types:
                 return False
-        if name is not None and types.get(name.replace("``", "`").lower(), "time") in (*_TEMPORAL, "float", "double"):
+        if name is not None and types.get(name.replace("``", "`").lower(), "time") in _BY_SESSION:
             return False
         at = found.end()
     return True

@@ -15,7 +15,7 @@ from ..table import SchemaChanged, TableSchema
 from ..widening import Convert, as_is, conversion, same_definition
 from .alters import Add, Change, ConvertAll, Rename, Step, after, before, column_steps
 
-__all__ = ["Bridge", "Layout", "Taken", "bridge", "layouts", "layouts_until_drop"]
+__all__ = ["Bridge", "Layout", "Taken", "bridge", "is_same_key", "layouts", "layouts_until_drop"]
 
 _HINT = "Start the query again with a new checkpoint."
 # CONVERT TO CHARACTER SET binary turns text into these types.
@@ -407,7 +407,7 @@ def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> N
     """Refuse a key column whose storage values are different now: they identify and order rows."""
     if found is None:
         what = "missing"
-    elif found.data_type and not _same_key(declared, found):
+    elif found.data_type and not is_same_key(declared, found):
         null = "" if found.nullable == declared.nullable else " NULL" if found.nullable else " NOT NULL"
         collation = "" if found.collation == declared.collation else f" COLLATE {found.collation}"
         what = f"{_told(found)}{collation}{null}"
@@ -421,7 +421,8 @@ def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> N
     )
 
 
-def _same_key(declared: Column, found: Column) -> bool:
+def is_same_key(declared: Column, found: Column) -> bool:
+    """Whether values of both identify and order rows in the same way."""
     if found.data_type in _INTEGERS and declared.data_type in _INTEGERS:
         same = True
     elif found.data_type == "binary":  # zeros at the end count in order bytes

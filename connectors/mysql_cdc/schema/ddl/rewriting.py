@@ -28,7 +28,7 @@ from ..table import SchemaChanged, TableSchema
 from ..types import kind_of
 from .alters import NOTHING_SAID, Add, ColumnAfter, after, column_steps
 from .answers import FILLS, KEEPS, REWRITES, Answer, Session, answers, implicit_default
-from .history import Layout, Taken
+from .history import Layout, Taken, is_same_key
 
 if TYPE_CHECKING:
     from .timeline import TableAltered
@@ -145,6 +145,7 @@ def rewriting_of(
     given = answers(before.columns, then.columns, made, steps, session, options.format)
     adds = {step.name.lower(): step for step in steps if isinstance(step, Add)}
     had = past | {c.name.lower() for c in before.columns}
+    given |= _other_keys(now, before, then, made)
     return _decided(options, now, then, given, adds, had, can_ask=not any(map(_OTHER_DEFAULTS.search, later)))
 
 
@@ -169,9 +170,20 @@ def rewriting_of_swap(
     session = Session(of_mariadb=_is_mariadb(options))
     given = answers(before.columns, then.columns, made, every, session, options.format)
     adds = {step.name.lower(): step for step in every if isinstance(step, Add)}
+    given |= _other_keys(now, before, then, made)
     return _decided(
         options, now, then, given, adds, past | set(at), can_ask=not any(map(_OTHER_DEFAULTS.search, later))
     )
+
+
+def _other_keys(now: TableSchema, before: Layout, then: Layout, made: Sequence[ColumnAfter]) -> dict[str, Answer]:
+    """Columns of the key whose values are the same, but identify or order rows in another way."""
+    found = {}
+    for column, today, each in zip(then.columns, then.now, made, strict=True):
+        old = None if each.source is None else before.columns[each.source]
+        if today in (*now.key, *now.chunk_key) and old and old.data_type and not is_same_key(column, old):
+            found[column.name] = Answer(REWRITES, "it identifies or orders rows in another way")
+    return found
 
 
 def _decided(
