@@ -108,8 +108,8 @@ _TEXT_VALUES = [
     "''", "' '", "'a'", "'a  '", "'A'", "'0'", "'12'", "'-7.50'", "'1e3'", "' 5'", "'2020-01-02'", "'é'", "'😀'", "'€'",
     "'ß'", "'a\\tb'", "'a\\0'", "'12:30:00.5'", "'b'", "'null'", "'::1'", "'1.2.3.4'", "'d''e'", "'a,b'", "'\\t'",
 ]  # fmt: skip
-_DATES = ["'0000-00-00'", "'2020-00-00'", "'2020-02-30'", "'0001-01-01'", "'9999-12-31'", "'1970-01-01'", "'2024-02-29'",
-          "'1999-05-06'"]  # fmt: skip
+_DATES = ["'0000-00-00'", "'2020-00-00'", "'2020-02-30'", "'0001-01-01'", "'9999-12-31'", "'1970-01-01'",
+          "'2024-02-29'", "'1999-05-06'"]  # fmt: skip
 _MOMENTS = [
     "'0000-00-00 00:00:00'", "'2020-02-30 01:02:03'", "'0001-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'",
     "'9999-12-31 23:59:59'", "'2020-01-02 03:04:05.5'", "'2020-01-02 03:04:05.999999'", "'2020-10-25 02:30:00.25'",
@@ -483,7 +483,8 @@ def _recoded(kinds: Sequence[str], old: Sequence[str], new: Sequence[str]) -> li
 
 _SHORT = ["CHAR(9)", "VARCHAR(9)", "VARCHAR(63)", "VARCHAR(300)"]
 _pairs("charset to a wider one, CHAR and VARCHAR", [*_recoded(_SHORT, ["latin1", "ascii"], ["utf8mb3", "utf8mb4"]),
-       *_recoded(_SHORT, ["utf8mb3"], ["utf8mb4"]), *_recoded(_SHORT, ["ascii"], ["latin1"])], expected=True)  # fmt: skip
+       *_recoded(_SHORT, ["utf8mb3"], ["utf8mb4"]), *_recoded(_SHORT, ["ascii"], ["latin1"])],
+       expected=True)  # fmt: skip
 _pairs("charset to a wider one, text types", [*_recoded(TEXTS, ["latin1", "ascii"], ["utf8mb3", "utf8mb4"]),
        *_recoded(TEXTS, ["utf8mb3"], ["utf8mb4"])])  # fmt: skip
 _pairs("charset to a wider one, larger text type", [(f"{a} CHARACTER SET {x}", f"{b} CHARACTER SET {y}")
@@ -531,7 +532,8 @@ for _kind in ("ENUM", "SET"):
     _pairs(f"{_kind}'s labels with other names", _label_pairs(_kind, "with other names"))
     _pairs(f"{_kind} in another charset", [
         (_labelled(_kind, o, charset=x)[0], _labelled(_kind, o, charset=y)[0]) for o in (LABELS[:4], LABELS)
-        for x, y in (("latin1", "utf8mb4"), ("utf8mb3", "utf8mb4"), ("latin1", "utf8mb3"), ("utf8mb4", "latin1"))])  # fmt: skip
+        for x, y in (("latin1", "utf8mb4"), ("utf8mb3", "utf8mb4"), ("latin1", "utf8mb3"), ("utf8mb4", "latin1"))
+    ])  # fmt: skip
 _conversion("ENUM, SET to text", [*ENUMS, *SETS], [*VARCHARS, *CHARS, "TEXT"])
 _conversion("ENUM to SET and back, to int, bytes", [*ENUMS, *SETS], [*SETS, *ENUMS, "INT", "TINYINT", "VARBINARY(60)"])
 _pairs("BINARY to longer BINARY", _upwards(BINARIES))
@@ -940,8 +942,9 @@ def _(m: Maker) -> Attempt:
 @_form("ORDER BY, ENGINE, FORCE, ROW_FORMAT", expected=True)
 def _(m: Maker) -> Attempt:
     made = m.column("c", m.any_kind())
-    return m.attempt(m.pick([f"ORDER BY {made.name}", "ENGINE=InnoDB", "FORCE", "ROW_FORMAT=COMPACT",
-                             "COMMENT='x'", "FORCE, ALGORITHM=COPY", "ROW_FORMAT=REDUNDANT"]), whole=True, alone=True)  # fmt: skip
+    clause = m.pick([f"ORDER BY {made.name}", "ENGINE=InnoDB", "FORCE", "ROW_FORMAT=COMPACT", "COMMENT='x'",
+                     "FORCE, ALGORITHM=COPY", "ROW_FORMAT=REDUNDANT"])  # fmt: skip
+    return m.attempt(clause, whole=True, alone=True)
 
 
 @_form("the table's default charset", expected=True)

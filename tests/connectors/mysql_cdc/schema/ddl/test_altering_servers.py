@@ -6,8 +6,8 @@ import base64
 import contextlib
 import random
 import struct
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from backlog_spark.connectors.mysql_cdc.output import envelope
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl import rewriting
 from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import NOTHING_SAID, Add, after, column_steps
-from backlog_spark.connectors.mysql_cdc.schema.ddl.answers import FILLS, KEEPS, REWRITES, Answer, Session, answers
+from backlog_spark.connectors.mysql_cdc.schema.ddl.answers import FILLS, KEEPS, REWRITES, Session, answers
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import kind_of
 from backlog_spark.connectors.mysql_cdc.server.mysql import load_schema, open_connection, query
@@ -28,7 +28,7 @@ from backlog_spark.connectors.mysql_cdc.server.prepared import fetch
 from backlog_spark.connectors.mysql_cdc.snapshot.reading import select_statement
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, options
+from tests.connectors.mysql_cdc.replay import is_mariadb, options
 
 from .altering import FORMS, Attempt, Form, Made, Maker, SessionSettings, session_of
 
@@ -377,7 +377,7 @@ def examined(server: MySQLServer, seeds: Sequence[int]) -> Report:
 def _check(report: Report) -> None:
     print(report.told())
     assert not report.wrong, f"{len(report.wrong)} wrong answers\n\n" + "\n\n".join(report.wrong[:5])
-    found = defaultdict(int)
+    found: Counter[tuple[str, str]] = Counter()
     for (_, _, happened, answer), count in report.outcomes.items():
         found[happened, answer] += count
     assert found["kept", KEEPS] > len(FORMS), "the answers say too little"
@@ -385,8 +385,8 @@ def _check(report: Report) -> None:
     assert found["filled", FILLS], "no new column was filled"
 
 
-def test_answers_about_old_values(nameless: MySQLServer) -> None:
-    _check(examined(nameless, range(60)))
+def test_answers_about_old_values(pool: Callable[..., MySQLServer]) -> None:
+    _check(examined(pool(MySQLServer, fast=True), range(60)))
 
 
 @pytest.mark.grid
