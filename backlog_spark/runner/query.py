@@ -74,6 +74,7 @@ from backlog_spark.spark.stop_between_batches import (
     set_interval_after_batch,
 )
 from backlog_spark.spi.pacing import poll_every_ms
+from backlog_spark.spi.source_info import FILLS_COLUMNS, REWRITING_ALTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +188,7 @@ class BacklogQuery(QueryRuns):
         self._loader.check(specs, self._declared.offsets())
 
     def _load(self, node: SourceNode) -> DataFrame:
-        frame = self._loader.load(node, self._facts, self._step.target)
+        frame = self._loader.load(node, self._facts, self._step.target, self._of_old_rows())
         self._declared.add(node, frame)
         return frame
 
@@ -274,6 +275,16 @@ class BacklogQuery(QueryRuns):
             {} if self._keyed is None else self._keyed.side_outputs,
         )
 
+    def _of_old_rows(self) -> dict[str, str]:
+        """Options for sources that notice that old rows have changed: what the operators and the sink can do then."""
+        if self._node.is_keyed:
+            return {REWRITING_ALTER: "stop", FILLS_COLUMNS: "true"}  # an operator's rows lack the new column
+        if not self._outputs.main.keeps_newest:
+            return {REWRITING_ALTER: "ignore"}
+        is_plain = isinstance(self._node, SourceNode)
+        fills = is_plain and self._outputs.main.fills(of_one_table=self._is_of_one_table())
+        return {FILLS_COLUMNS: "true"} if fills else {}
+
     def _is_of_one_table(self) -> bool:
         leaves = [node for node in self._node.walk() if not node.parents]
         info = self._infos[0] if len(self._infos) == 1 else None
@@ -297,9 +308,16 @@ class BacklogQuery(QueryRuns):
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self._check_driver(batch_id)
-            flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
+            logged = self._checkpoint
+            info = BatchInfo(
+                batch_id,
+                logged.is_backlog(batch_id),
+                logged.has_table_events(batch_id),
+                logged.has_changes(batch_id),
+                () if self._node.is_keyed else logged.fills(batch_id),
+            )
             with self._writes:
-                self._hand_over(batch, BatchInfo(batch_id, *flags))
+                self._hand_over(batch, info)
         except Exception as error:
             # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows
             # the stack there, and Spark's thread dies silently. So the error has one line.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,11 +65,19 @@ class BatchInfo:
         RecordAttributes of the batch; a replay has the same value.
     has_table_events : bool
         It may have rows of type ``truncate`` and ``drop``. No other batch has.
+    has_changes : bool
+        It may have changes of rows of earlier batches, even if it is backlog with `key_is_unique_in_backlog`.
+    fills : tuple of (str, str, str)
+        Database and name of tables that got new columns right after the rows of this batch, and the values that all
+        their rows then have in them, as `backlog_spark.spi.offset_flags.FILLS` has them. Only for a sink whose `fills`
+        is true.
     """
 
     batch_id: int
     is_backlog: bool
     has_table_events: bool = False
+    has_changes: bool = False
+    fills: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,9 @@ class Sink(ABC):
     `write` with the same batch again.
     """
 
+    keeps_newest: ClassVar[bool] = False
+    """Whether the target has only the newest change of each key. Rows that a source reads again are upserts there."""
+
     written: Written | None = None
     """How the newest batch was written, if the sink reports it."""
 
@@ -117,6 +128,13 @@ class Sink(ABC):
         A sink that keeps state from `open` returns a copy, as several queries may get the same object.
         """
         return self
+
+    def fills(self, *, of_one_table: bool) -> bool:
+        """Whether `write` gives a table's new columns their value in all old rows: `BatchInfo.fills`.
+
+        ``of_one_table`` is as in `SinkContext`.
+        """
+        return False
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:

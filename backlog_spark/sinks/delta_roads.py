@@ -150,6 +150,8 @@ class DirectRoad(Road):
             return "it is backlog"
         if self.merges and self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"
+        if self.merges and self.batch.info.fills:
+            return "it fills a new column"
         if self.batch.is_replayed:
             return "it is replayed"  # the batch may have been too large for the driver
         table = self.access.direct

@@ -16,12 +16,13 @@ from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, Delta
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
 from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
+from backlog_spark.sinks.fills import filled_columns, is_other
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks.base import BatchInfo, SinkContext
@@ -127,6 +128,8 @@ class DeltaUpsert(DeltaSink):
     >>> totals = DeltaUpsert("/lake/totals", keys=["user_id"], **rows)
     """
 
+    keeps_newest = True
+
     def __init__(
         self,
         path: str,
@@ -168,7 +171,11 @@ class DeltaUpsert(DeltaSink):
 
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
-        return self._inserts(batch_df) if unique and not batch.has_table_events else None
+        changes = batch.has_table_events or batch.has_changes or batch.fills
+        return self._inserts(batch_df) if unique and not changes else None
+
+    def fills(self, *, of_one_table: bool) -> bool:
+        return of_one_table
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
@@ -216,6 +223,8 @@ class DeltaUpsert(DeltaSink):
         source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
         on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
         values: dict[str, Any] = {quoted(name): source[name] for name in self._columns}
+        filled = filled_columns(batch.fills, self._columns)
+        values |= {quoted(name): value for name, value in filled.items()}
         merge = (
             DeltaTable.forPath(batch_df.sparkSession, self.path)
             .alias("t")
@@ -226,6 +235,9 @@ class DeltaUpsert(DeltaSink):
         )
         if emptied:
             merge = merge.whenNotMatchedBySourceDelete(gone_rows(emptied, "t"))
+        if filled:
+            columns: dict[str, str | Column] = {quoted(name): value for name, value in filled.items()}
+            merge = merge.whenNotMatchedBySourceUpdate(is_other(filled, "t"), columns)
         # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
         with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
             merge.execute()

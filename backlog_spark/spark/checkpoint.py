@@ -94,12 +94,20 @@ class Checkpoint(CheckpointStore):
 
     def has_table_events(self, batch_id: int) -> bool:
         """Whether a batch may have rows of type ``truncate`` or ``drop``, as its sources say. As `is_backlog`."""
+        return any(map(offset_flags.has_table_events, self._moved(batch_id)))
+
+    def has_changes(self, batch_id: int) -> bool:
+        """Whether a batch may have changes of earlier rows although it is backlog. As `is_backlog`."""
+        return any(map(offset_flags.has_changes, self._moved(batch_id)))
+
+    def fills(self, batch_id: int) -> tuple[tuple[str, str, str], ...]:
+        """The new columns that old rows get after a batch. As `is_backlog`."""
+        return tuple(fill for end in self._moved(batch_id) for fill in offset_flags.fills(end))
+
+    def _moved(self, batch_id: int) -> list[dict[str, Any] | None]:
+        """The end offsets of the sources whose offset changed in a batch."""
         starts, ends = self._ends_of(batch_id)
-        return any(
-            offset_flags.has_table_events(parse_offset(end))
-            for source, end in ends.items()
-            if end != starts.get(source)
-        )
+        return [parse_offset(end) for source, end in ends.items() if end != starts.get(source)]
 
     def _ends_of(self, batch_id: int) -> tuple[dict[str, str | None], dict[str, str | None]]:
         """The offsets at a batch's start and end, by source."""

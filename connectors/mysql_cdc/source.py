@@ -166,6 +166,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         takes_signals=parsed.startup_mode != "snapshot",
         reads_again=parsed.signal_table is not None,
         renews=parsed.renews,
+        notices_old_rows=parsed.evolves,
     )
 
 

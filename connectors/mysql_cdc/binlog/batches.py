@@ -27,7 +27,7 @@ from ..server.watermark import gtids_at, origin, watermark
 from ..server.worker_connection import worker_connection
 from .emptied import effect
 from .reading import DELETE, INSERT, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
-from .records import Change
+from .records import Change, emptied_by
 
 __all__ = ["read_batch", "rows_of"]
 
@@ -182,7 +182,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables.
 
-    ``start`` also has the ranges and the `Offset.table_events` of the batch's end.
+    ``start`` also has the ranges, `Offset.table_events` and `Offset.emptied` of the batch's end.
     """
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
@@ -199,7 +199,13 @@ def rows_of(
             for collector in collectors.values() if start.ranges or start.joining or change.excess else ():
                 collector.end(change.excess)
             continue
-        if isinstance(change, TableAltered) or id(change.schema) in left:
+        if isinstance(change, TableAltered):
+            if change.name in start.emptied:
+                collectors[id(change.schema)].empty(emptied_by(change))
+                collected += 1
+                left.add(id(change.schema))
+            continue
+        if id(change.schema) in left:
             continue
         if isinstance(change, TableEmptied):
             # As the batch was planned, whatever the options say now.

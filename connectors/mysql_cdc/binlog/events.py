@@ -9,6 +9,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from backlog_spark.errors import BacklogError
 
 from ..bounded import too_large
 from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
-from ..schema.ddl.statements import DML, DROP, first_word, statement_text
+from ..schema.ddl.statements import DML, DROP, first_word, sql_mode_of, statement_text, time_zone_of
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import fills_by_functions
 from ..schema.table import TableSchema
@@ -294,7 +295,12 @@ class Events:
             self._timeline.described(schema, TableMap.parse(body).names)
         elif schema is not None:
             layout = self._timeline.layout(schema)
-            decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+            passed = layout is not None and layout.is_passed_over
+            decoder = (
+                None
+                if passed
+                else RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+            )
         elif self._signals is not None and (database, table) == (self._signals.database, self._signals.table):
             decoder = self._of_signals(body)
         if len(self._told) >= _MOST_TOLD:
@@ -404,16 +410,24 @@ class Events:
     def _changed_tables(self, data: bytes, end: int, size: int) -> Iterator[TableAltered | TableEmptied]:
         """What a statement does to captured tables."""
         changes, self._changes = self._changes, NO_CHANGES
+        if not changes.altered and not changes.removed:
+            return
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        told = self._uuid, self._number, at, self._position.file, server_id
+        # Unique as long as the event has a byte for each table.
+        most = len(data) - 1
+        sequences = (sequence_at(self._position.number, end - size + min(n, most)) for n in itertools.count())
+        status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
+        status = data[HEADER + 13 : HEADER + 13 + status_size]
+        mode, zone = sql_mode_of(status), time_zone_of(status)
         for schema, origin in changes.altered:
-            altered = TableAltered(schema, changes.statement, BinlogPosition(self._position.file, end), origin)
+            position = BinlogPosition(self._position.file, end)
+            altered = TableAltered(schema, changes.statement, position, origin, mode, zone, next(sequences), *told)
             self._timeline.altered(altered)
             self._forget_layouts()
             yield altered
-        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
-        told = self._uuid, self._number, at, self._position.file, server_id
-        for n, schema in enumerate(changes.removed):
-            # Unique as long as the event has a byte for each table.
-            sequence = sequence_at(self._position.number, end - size + min(n, len(data) - 1))
+        for schema in changes.removed:
+            sequence = next(sequences)
             if changes.removal == DROP:
                 # Whatever has this name from here on is another table.
                 self._captured.drop(schema)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..positions import BinlogPosition
+from ..schema.ddl.statements import TRUNCATE
 from ..schema.ddl.timeline import TableAltered
 from ..schema.table import TableSchema
 from ..server.gtid import gtid_text
@@ -20,6 +21,7 @@ __all__ = [
     "TableEmptied",
     "TransactionBroken",
     "TransactionEnd",
+    "emptied_by",
 ]
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
@@ -106,6 +108,21 @@ class TableEmptied:
     def size(self) -> int:
         """Bytes that it takes."""
         return len(self.statement)
+
+
+def emptied_by(found: TableAltered) -> TableEmptied:
+    """A statement that changed all rows of a table, as one that removed them."""
+    return TableEmptied(
+        found.schema,
+        TRUNCATE,
+        found.statement,
+        found.sequence,
+        found.uuid,
+        found.number,
+        found.timestamp,
+        found.file,
+        found.server_id,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 from backlog_spark.errors import BacklogError
 
 __all__ = [
+    "AUTO_INCREMENT",
     "BOOLEAN",
     "EXCLUDED",
     "MASKED",
     "Column",
     "columns_from_json",
     "columns_to_json",
+    "made_by",
     "not_text",
     "quote_identifier",
 ]
@@ -24,6 +27,7 @@ __all__ = [
 
 _SPARK_DIGITS = 38
 EXCLUDED, MASKED, BOOLEAN = "excluded", "masked", "boolean"
+AUTO_INCREMENT = "auto_increment"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Column:
     use : str
         `EXCLUDED`: it is not read. `MASKED`: its values are hashed before they leave the source. `BOOLEAN`: it is a
         TINYINT(1) that is read as boolean. "" for a column that is read as it is.
+    made_by : str
+        `AUTO_INCREMENT`; for a generated column its kind and a hash of its expression; "" for other columns.
     """
 
     name: str
@@ -61,6 +67,12 @@ class Column:
     charset: str = ""
     collation: str = ""
     use: str = ""
+    made_by: str = ""
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the server computes the values from other columns."""
+        return self.made_by not in ("", AUTO_INCREMENT)
 
     @property
     def unsigned(self) -> bool:
@@ -87,6 +99,15 @@ class Column:
     def quoted(self) -> str:
         """The name as an SQL identifier."""
         return quote_identifier(self.name)
+
+
+def made_by(extra: str, expression: str) -> str:
+    """`Column.made_by`, from ``EXTRA`` and ``GENERATION_EXPRESSION`` of information_schema."""
+    words = extra.lower().split()
+    if expression:
+        kind = "stored" if {"stored", "persistent"} & set(words) else "virtual"
+        return f"{kind}:{hashlib.sha256(expression.encode()).hexdigest()[:12]}"
+    return AUTO_INCREMENT if AUTO_INCREMENT in words else ""
 
 
 def _unescaped(found: re.Match[str]) -> str:

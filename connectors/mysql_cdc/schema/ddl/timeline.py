@@ -31,12 +31,31 @@ class TableAltered:
     origin : (str, str) or None
         If another table has the name from here on: the name that it had, in lower case. `GONE` if no table has it. None
         if the table itself was altered.
+    sql_mode : int or None
+        The bits of the session's ``sql_mode``; None if not known.
+    time_zone : str
+        The session's, if the statement has converted times with it; else "".
+    sequence, uuid, number, timestamp, file, server_id
+        As in `TableEmptied`.
     """
 
     schema: TableSchema
     statement: str
     end: BinlogPosition
     origin: Name | None = None
+    sql_mode: int | None = None
+    time_zone: str = ""
+    sequence: int = 0
+    uuid: str = ""
+    number: int = 0
+    timestamp: int = 0
+    file: str = ""
+    server_id: int = 0
+
+    @property
+    def name(self) -> TableName:
+        """Database and name of the table."""
+        return self.schema.database, self.schema.table
 
     @property
     def is_taken(self) -> bool:
