@@ -216,6 +216,10 @@ MODES = [
     ("STRICT_TRANS_TABLES,TIME", 1),  # fractions are cut or rounded, where the server by default does the other
 ]
 _ZONES = [("+00:00", 4), ("+05:30", 1), ("Test/Summer", 2)]
+_OTHERS = [
+    ("div_precision_increment = 4, default_week_format = 0", 3),
+    ("div_precision_increment = 0, default_week_format = 3", 1),
+]
 
 
 @dataclass(frozen=True)
@@ -225,24 +229,20 @@ class SessionSettings:
     sql_mode: str
     time_zone: str
     explicit_timestamps: bool
-
-    @property
-    def bits(self) -> int:
-        """``sql_mode`` as the binary log has it, for the modes that answers know."""
-        known = {"STRICT_TRANS_TABLES": 1 << 21, "STRICT_ALL_TABLES": 1 << 22, "PAD_CHAR_TO_FULL_LENGTH": 1 << 31}
-        return sum(known.get(mode, 0) for mode in self.sql_mode.split(","))
+    others: str  # variables that generated columns' values depend on
 
     @property
     def is_strict(self) -> bool:
         return "STRICT" in self.sql_mode
 
-    def statements(self, of_mariadb: bool) -> list[str]:
+    def statement(self, of_mariadb: bool) -> str:
+        """Sets them, and lets the log have what follows."""
         rounds = "TIME_ROUND_FRACTIONAL" if of_mariadb else "TIME_TRUNCATE_FRACTIONAL"
         modes = [rounds if mode == "TIME" else mode for mode in self.sql_mode.split(",")]
-        return [
-            f"SET SESSION sql_mode = '{','.join(modes)}', time_zone = '{self.time_zone}', "
-            f"explicit_defaults_for_timestamp = {int(self.explicit_timestamps)}"
-        ]
+        return (
+            f"SET SESSION sql_log_bin = 1, sql_mode = '{','.join(modes)}', time_zone = '{self.time_zone}', "
+            f"explicit_defaults_for_timestamp = {int(self.explicit_timestamps)}, {self.others}"
+        )
 
 
 def session_of(chance: random.Random) -> SessionSettings:
@@ -251,7 +251,7 @@ def session_of(chance: random.Random) -> SessionSettings:
     def pick(of: list[tuple[str, int]]) -> str:
         return chance.choices([v for v, _ in of], [w for _, w in of])[0]
 
-    return SessionSettings(pick(MODES), pick(_ZONES), chance.random() < 0.93)
+    return SessionSettings(pick(MODES), pick(_ZONES), chance.random() < 0.93, pick(_OTHERS))
 
 
 # -- forms -------------------------------------------------------------------------------------------------
@@ -906,6 +906,53 @@ def _(m: Maker) -> Attempt:
     made = m.generated("g", kind, expression, "VIRTUAL")
     return m.attempt([f"DROP {made.name}", f"DROP {base.name}", f"RENAME COLUMN {other.name} TO {base.name}",
                       f"ADD {made.name} {made.kind}"], touched=[made, base])  # fmt: skip
+
+
+# Expressions whose value depends on the session, and a base type. A copy of the table computes a STORED column again.
+_BY_SESSION = [
+    ("CONCAT('<', {c}, '>')", "VARCHAR(300)", "CHAR(9)"), ("LENGTH({c})", "INT", "CHAR(9)"),
+    ("{c} / 3", "DOUBLE", "DECIMAL(10,2)"), ("{c} / 7", "DECIMAL(30,15)", "INT"), ("WEEK({c})", "INT", "DATE"),
+    ("DATE_FORMAT({c}, '%W %M')", "VARCHAR(60)", "DATETIME"), ("CAST({c} AS CHAR)", "VARCHAR(60)", "TIMESTAMP"),
+    ("UNIX_TIMESTAMP({c})", "DECIMAL(20,6)", "TIMESTAMP(3)"), ("CAST({c} AS DATETIME)", "DATETIME", "TIMESTAMP"),
+    ("CAST({c} AS DATE)", "DATE", "VARCHAR(30)"), ("{c} - 1", "BIGINT", "INT UNSIGNED"),
+    ("{c} = 'A'", "INT", "CHAR(9)"), ("HEX({c})", "LONGTEXT", "CHAR(60)"),
+    ("FORMAT({c}, 2)", "VARCHAR(60)", "DOUBLE"), ("HOUR({c})", "INT", "TIMESTAMP"),
+    ("DATE_ADD({c}, INTERVAL 1 MONTH)", "DATETIME", "DATETIME"), ("{c} + 0", "DOUBLE", "VARCHAR(9)"),
+    ("UNIX_TIMESTAMP({c})", "BIGINT", "DATETIME"), ("CAST({c} AS TIME)", "TIME(3)", "DATETIME(6)"),
+    ("DAYOFYEAR({c})", "INT", "DATE"), ("{c} LIKE 'a%'", "INT", "VARCHAR(9)"), ("STR_TO_DATE({c}, '%Y-%m-%d')", "DATE",
+    "VARCHAR(20)"), ("CAST({c} AS SIGNED)", "BIGINT", "VARCHAR(9)"), ("{c}", "DATETIME", "DATETIME(6)"),
+    ("{c}", "DATETIME(6)", "TIMESTAMP(6)"), ("{c}", "DATETIME", "DATE"), ("{c}", "TIMESTAMP", "DATETIME"),
+]  # fmt: skip
+
+
+@_form("beside a STORED column whose value depends on the session")
+def _(m: Maker) -> Attempt:
+    expression, kind, of = m.chance.choice(_BY_SESSION)
+    base, other = m.column("c", of), m.column("d", "SMALLINT", "NULL")
+    made = m.generated("g", kind, expression.format(c=base.name), m.pick(["STORED", "STORED", "VIRTUAL"]))
+    clause = m.pick([f"MODIFY {other.name} INT", "FORCE, ALGORITHM=COPY", f"DROP {other.name}, ALGORITHM=COPY"])
+    return m.attempt(clause, touched=[made, base])
+
+
+@_form("beside any column", expected=True)
+def _(m: Maker) -> Attempt:
+    made, other = m.column("c", m.any_kind()), m.column("d", "SMALLINT", "NULL")
+    clause = m.pick([f"MODIFY {other.name} INT", "FORCE, ALGORITHM=COPY", f"DROP {other.name}", "FORCE",
+                     f"ADD n{other.name} INT FIRST", f"ADD n{other.name} INT AS (1) STORED"])  # fmt: skip
+    return m.attempt(clause, touched=[made])
+
+
+@_form("beside AUTO_INCREMENT", expected=True)
+def _(m: Maker) -> Attempt:
+    made, other = m.column("c", m.pick([*SIGNED, *UNSIGNED]), "NOT NULL", "AUTO_INCREMENT UNIQUE"), m.column("d", "INT")
+    return m.attempt(f"MODIFY {other.name} {m.pick(['BIGINT', 'INT NOT NULL', 'VARCHAR(20)'])}", touched=[made])
+
+
+@_form("beside ON UPDATE CURRENT_TIMESTAMP", expected=True)
+def _(m: Maker) -> Attempt:
+    kind = m.pick(["TIMESTAMP", "DATETIME"])
+    made, other = m.column("c", kind, more="ON UPDATE CURRENT_TIMESTAMP"), m.column("d", "INT")
+    return m.attempt(f"MODIFY {other.name} {m.pick(['BIGINT', 'INT NOT NULL', 'VARCHAR(20)'])}", touched=[made])
 
 
 @_form("ADD AUTO_INCREMENT")

@@ -15,12 +15,15 @@ import pyarrow as pa
 import pymysql
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.output import envelope
+from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl import rewriting
 from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import NOTHING_SAID, Add, after, column_steps
 from backlog_spark.connectors.mysql_cdc.schema.ddl.answers import FILLS, KEEPS, REWRITES, Session, answers
+from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import sql_mode_of, time_zone_of
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import kind_of
 from backlog_spark.connectors.mysql_cdc.server.mysql import load_schema, open_connection, query
@@ -35,6 +38,7 @@ from .altering import FORMS, Attempt, Form, Made, Maker, SessionSettings, sessio
 ROWS = 9
 _WITH_ZEROS = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 _MOMENTS = ("date", "datetime", "timestamp")
+_QUERY_EVENT = 2
 OTHERS = "(columns that the statement does not name)"
 
 
@@ -143,6 +147,20 @@ class Report:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Altered:
+    """A statement that ran, with the table's definition and rows before and after it."""
+
+    form: str
+    statement: str
+    session: SessionSettings
+    touched: set[str]
+    whole: bool
+    before: tuple[TableSchema, Rows]
+    now: tuple[TableSchema, Rows]
+    told: str
+
+
 class Oracle:
     """Makes tables on a server, alters them, and compares."""
 
@@ -154,12 +172,16 @@ class Oracle:
         self._forms = [f for f in FORMS if not f.only or (f.only == "mariadb") == self.of_mariadb]
         self._ddl = server.connect(charset="utf8mb4")
         self._reader = open_connection(self._options)
+        self._start = BinlogPosition(*server.binlog_end())
+        self._server = server
+        self._waiting: list[Altered] = []
         self._run("SET sql_log_bin = 0")
         self._run("CREATE DATABASE IF NOT EXISTS altering CHARACTER SET utf8mb4")
         self._run("USE altering")
         self._add_zone()
 
     def close(self) -> None:
+        """Remove all that was made."""
         for table in ("time_zone_name", "time_zone", "time_zone_transition", "time_zone_transition_type"):
             self._run(f"DELETE FROM mysql.{table} WHERE Time_zone_id = {self._zone}")
         self._run("DROP DATABASE altering")
@@ -209,8 +231,7 @@ class Oracle:
         definition = self._ask("SHOW CREATE TABLE t")[0][1]
         for names, verb, clauses, touched, whole in _statements(chance, forms, attempts):
             session = session_of(chance)
-            for setting in session.statements(self.of_mariadb):
-                self._run(setting)
+            self._run(session.statement(self.of_mariadb))
             statement = f"{verb} t {', '.join(clauses)}"
             if chance.random() < 0.15:
                 statement += f", ALGORITHM={chance.choice(['COPY', 'INPLACE', 'INSTANT', 'DEFAULT'])}"
@@ -226,7 +247,8 @@ class Oracle:
             except (BacklogError, pa.ArrowInvalid) as error:
                 self.report.unread[str(error)[:60]] += 1
                 return
-            self._compare(seed, " + ".join(names), definition, statement, session, touched, whole, before, now)
+            told = f"{self.name}, seed {seed}, {session}\n{definition}\n{statement}"
+            self._waiting.append(Altered(" + ".join(names), statement, session, touched, whole, before, now, told))
             before = now
             definition = self._ask("SHOW CREATE TABLE t")[0][1]
 
@@ -238,7 +260,8 @@ class Oracle:
             columns.append("PRIMARY KEY (rid)")
         else:
             columns += ["UNIQUE KEY (rid)", f"PRIMARY KEY (`{chance.choice(able)}`)"]
-        self._run(f"SET SESSION sql_mode = '{_WITH_ZEROS}', time_zone = '+00:00', explicit_defaults_for_timestamp = 1")
+        zone = "time_zone = '+00:00', explicit_defaults_for_timestamp = 1"
+        self._run(f"SET SESSION sql_log_bin = 0, sql_mode = '{_WITH_ZEROS}', {zone}")
         self._run("DROP TABLE IF EXISTS t")
         for last in (columns[-1], "PRIMARY KEY (rid)"):
             with contextlib.suppress(pymysql.Error):
@@ -263,26 +286,37 @@ class Oracle:
 
     # -- a statement ---------------------------------------------------------------------------------------
 
-    def _compare(
-        self,
-        seed: int,
-        form: str,
-        definition: str,
-        statement: str,
-        session: SessionSettings,
-        touched: set[str],
-        whole: bool,
-        before: tuple[TableSchema, Rows],
-        now: tuple[TableSchema, Rows],
-    ) -> None:
-        (old, old_rows), (new, new_rows) = before, now
+    def compare(self) -> None:
+        """Compare all statements so far with what is answered to the log's events of them."""
+        for altered, (statement, session) in zip(self._waiting, self._logged(), strict=True):
+            assert altered.statement == statement
+            self._compare(altered, session)
+        self._waiting = []
+
+    def _logged(self) -> Iterator[tuple[str, Session]]:
+        """The statements in the log, and what it says of their sessions."""
+        dump = open_dump(MySqlOptions.parse(options(self._server, "altering.t")), self._start)
+        connection = dump.open()
+        while not (packet := connection._read_packet()).is_eof_packet():
+            data = packet.get_all_data()
+            body = data[20:-4]
+            if data[5] == _QUERY_EVENT:
+                size = int.from_bytes(body[11:13], "little")
+                status, text = body[13 : 13 + size], body[13 + size + body[8] + 1 :].decode()
+                if text.startswith("ALTER"):
+                    mode, zone = sql_mode_of(status), time_zone_of(status)
+                    yield text, Session.of(mode, zone, of_mariadb=self.of_mariadb)
+        dump.close()
+
+    def _compare(self, altered: Altered, logged: Session) -> None:
+        (old, old_rows), (new, new_rows) = altered.before, altered.now
+        statement, session, told = altered.statement, altered.session, f"{altered.told}\n{logged}"
         try:
             steps = column_steps(statement)
             made = after([c.name for c in old.columns], steps)
         except SchemaChanged as error:
             self.report.unread[error.problem.rsplit(",", 1)[-1][:60]] += 1
             return
-        told = f"{self.name}, seed {seed}, {session}\n{definition}\n{statement}"
         if [m.name.lower() for m in made] != [
             c.name.lower() for c in new.columns
         ] or old_rows.keys() != new_rows.keys():
@@ -290,7 +324,7 @@ class Oracle:
             return
         adds = {step.name.lower(): step for step in steps if isinstance(step, Add)}
         for output in ("row", "debezium"):
-            given = answers(old.columns, new.columns, made, steps, Session.of(session.bits), output)
+            given = answers(old.columns, new.columns, made, steps, logged, output)
             for column in new.columns:
                 name = column.name.lower()
                 pairs = [(old_rows[rid].get(name), new_rows[rid][name]) for rid in new_rows]
@@ -306,8 +340,8 @@ class Oracle:
                 if problem:
                     self.report.wrong.append(f"{problem}\n{example}")
                 if output == "row":
-                    own = whole or name in touched
-                    outcome = Outcome(form if own else OTHERS, happened, answer.kind, answer.why)
+                    own = altered.whole or name in altered.touched
+                    outcome = Outcome(altered.form if own else OTHERS, happened, answer.kind, answer.why)
                     self.report.add(outcome, session.is_strict, example)
 
     def _misfilled(self, column: Column, add: Add | None, schema: TableSchema, cells: Sequence[Cell], form: str) -> str:
@@ -369,6 +403,7 @@ def examined(server: MySQLServer, seeds: Sequence[int]) -> Report:
     try:
         for seed in seeds:
             oracle.round(seed)
+        oracle.compare()
     finally:
         oracle.close()
     return oracle.report
