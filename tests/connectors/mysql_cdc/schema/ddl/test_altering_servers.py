@@ -7,7 +7,7 @@ import contextlib
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from backlog_spark.connectors.mysql_cdc.output import envelope
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl import rewriting
-from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import NOTHING_SAID, Add, after, column_steps
+from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import COMPUTED, NOTHING_SAID, Add, after, column_steps
 from backlog_spark.connectors.mysql_cdc.schema.ddl.answers import FILLS, KEEPS, REWRITES, Session, answers
 from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import sql_mode_of, time_zone_of
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
@@ -158,6 +158,7 @@ class Altered:
     whole: bool
     before: tuple[TableSchema, Rows]
     now: tuple[TableSchema, Rows]
+    defaults: Mapping[str, Cell | str]  # of new columns, as a sink would fill them; or why they cannot be asked for
     told: str
 
 
@@ -174,7 +175,7 @@ class Oracle:
         self._reader = open_connection(self._options)
         self._start = BinlogPosition(*server.binlog_end())
         self._server = server
-        self._waiting: list[Altered] = []
+        self._waiting: list[Altered | None] = []
         self._run("SET sql_log_bin = 0")
         self._run("CREATE DATABASE IF NOT EXISTS altering CHARACTER SET utf8mb4")
         self._run("USE altering")
@@ -232,7 +233,7 @@ class Oracle:
         for names, verb, clauses, touched, whole in _statements(chance, forms, attempts):
             session = session_of(chance)
             self._run(session.statement(self.of_mariadb))
-            statement = f"{verb} t {', '.join(clauses)}"
+            statement = f"{verb} t {', '.join(clauses)}".rstrip()
             if chance.random() < 0.15:
                 statement += f", ALGORITHM={chance.choice(['COPY', 'INPLACE', 'INSTANT', 'DEFAULT'])}"
             self.report.statements += 1
@@ -246,9 +247,13 @@ class Oracle:
                 now = self._state()
             except (BacklogError, pa.ArrowInvalid) as error:
                 self.report.unread[str(error)[:60]] += 1
+                self._waiting.append(None)  # the log has it
                 return
+            defaults = self._defaults(now[0], statement)
             told = f"{self.name}, seed {seed}, {session}\n{definition}\n{statement}"
-            self._waiting.append(Altered(" + ".join(names), statement, session, touched, whole, before, now, told))
+            self._waiting.append(
+                Altered(" + ".join(names), statement, session, touched, whole, before, now, defaults, told)
+            )
             before = now
             definition = self._ask("SHOW CREATE TABLE t")[0][1]
 
@@ -289,8 +294,9 @@ class Oracle:
     def compare(self) -> None:
         """Compare all statements so far with what is answered to the log's events of them."""
         for altered, (statement, session) in zip(self._waiting, self._logged(), strict=True):
-            assert altered.statement == statement
-            self._compare(altered, session)
+            if altered is not None:
+                assert altered.statement == statement, f"logged as {statement}"
+                self._compare(altered, session)
         self._waiting = []
 
     def _logged(self) -> Iterator[tuple[str, Session]]:
@@ -322,7 +328,6 @@ class Oracle:
         ] or old_rows.keys() != new_rows.keys():
             self.report.wrong.append(f"other columns or rows than derived: {made}\n{told}")
             return
-        adds = {step.name.lower(): step for step in steps if isinstance(step, Add)}
         for output in ("row", "debezium"):
             given = answers(old.columns, new.columns, made, steps, logged, output)
             for column in new.columns:
@@ -334,7 +339,7 @@ class Oracle:
                 if answer.kind == KEEPS and not happened.startswith("kept"):
                     problem = f"answered keeps, but {happened}"
                 elif answer.kind == FILLS:
-                    problem = self._misfilled(column, adds.get(name), new, [cell for _, cell in pairs], output)
+                    problem = _misfilled(altered, column, [cell for _, cell in pairs], output)
                 values = "\n".join(f"  {a} -> {b}" for a, b in pairs)
                 example = f"{told}\ncolumn {column.name}, format={output}, {happened}, {answer}\n{values}"
                 if problem:
@@ -344,26 +349,39 @@ class Oracle:
                     outcome = Outcome(altered.form if own else OTHERS, happened, answer.kind, answer.why)
                     self.report.add(outcome, session.is_strict, example)
 
-    def _misfilled(self, column: Column, add: Add | None, schema: TableSchema, cells: Sequence[Cell], form: str) -> str:
-        """What is wrong with the answer that old rows have one known value; "" if nothing is."""
-        if add is None:
-            return "answered fills for a column that is not new"
-        if not all(cell.is_same(cells[0], form) for cell in cells):
-            return "answered fills, but there are several values"
-        if not cells:
-            return ""
-        if add.default == NOTHING_SAID and column.nullable:
-            return "" if cells[0].value is None and cells[0].text is None else "answered fills, but it is not NULL"
-        unsaid = frozenset({column.name} if add.default == NOTHING_SAID else ())
-        try:
-            found = rewriting._values(self._reader, self._options, schema, (column,), unsaid)
-        except (pymysql.Error, BacklogError) as error:
-            return f"answered fills, but its value is not known: {error}"
-        assert found is not None
-        value = pa.ipc.open_stream(base64.b64decode(found)).read_all().column(0)
-        shown = envelope._values(column)(column, value.combine_chunks())[0].as_py()
-        same = _plain(value[0].as_py()) == _plain(cells[0].value) and shown == cells[0].envelope
-        return "" if same else f"answered fills, with {value[0].as_py()!r} instead of {cells[0]}"
+    def _defaults(self, schema: TableSchema, statement: str) -> dict[str, Cell | str]:
+        """What `rewriting` gives as the values of columns that the last statement added."""
+        found: dict[str, Cell | str] = {}
+        with contextlib.suppress(SchemaChanged):
+            adds = {step.name.lower(): step.default for step in column_steps(statement) if isinstance(step, Add)}
+            for column in schema.columns:
+                default = adds.get(column.name.lower(), COMPUTED)
+                if default == COMPUTED or (default == NOTHING_SAID and column.nullable):
+                    continue
+                unsaid = frozenset({column.name} if default == NOTHING_SAID else ())
+                try:
+                    given = rewriting._values(self._reader, self._options, schema, (column,), unsaid)
+                except (pymysql.Error, BacklogError, pa.ArrowInvalid) as error:
+                    found[column.name] = str(error)
+                    continue
+                if given is not None:
+                    value = pa.ipc.open_stream(base64.b64decode(given)).read_all().column(0).combine_chunks()
+                    shown = envelope._values(column)(column, value)
+                    found[column.name] = Cell(value[0].as_py(), None, shown[0].as_py())
+        return found
+
+
+def _misfilled(altered: Altered, column: Column, cells: Sequence[Cell], form: str) -> str:
+    """What is wrong with the answer that old rows have one known value; "" if nothing is."""
+    if not all(cell.is_same(cells[0], form) for cell in cells):
+        return "answered fills, but there are several values"
+    default = altered.defaults.get(column.name)
+    if isinstance(default, str):
+        return f"answered fills, but its value is not known: {default}"
+    if not cells:
+        return ""
+    null = Cell(None, None, None)
+    return "" if (default or null).is_same(cells[0], "debezium") else f"answered fills, with {default}"
 
 
 def _happened(pairs: Sequence[tuple[Cell | None, Cell]], form: str) -> str:
