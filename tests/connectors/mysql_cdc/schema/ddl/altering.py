@@ -214,6 +214,8 @@ MODES = [
     ("STRICT_TRANS_TABLES,ANSI_QUOTES,PIPES_AS_CONCAT,REAL_AS_FLOAT", 1),
     ("STRICT_TRANS_TABLES,ALLOW_INVALID_DATES", 2),
     ("STRICT_TRANS_TABLES,TIME", 1),  # fractions are cut or rounded, where the server by default does the other
+    ("NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE", 1),
+    ("STRICT_TRANS_TABLES,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES", 1),
 ]
 _ZONES = [("+00:00", 4), ("+05:30", 1), ("Test/Summer", 2)]
 _OTHERS = [
@@ -237,8 +239,10 @@ class SessionSettings:
 
     def statement(self, of_mariadb: bool) -> str:
         """Sets them, and lets the log have what follows."""
-        rounds = "TIME_ROUND_FRACTIONAL" if of_mariadb else "TIME_TRUNCATE_FRACTIONAL"
-        modes = [rounds if mode == "TIME" else mode for mode in self.sql_mode.split(",")]
+        named = {"TIME": "TIME_ROUND_FRACTIONAL" if of_mariadb else "TIME_TRUNCATE_FRACTIONAL"}
+        if not of_mariadb:
+            named["EMPTY_STRING_IS_NULL"] = "PIPES_AS_CONCAT"  # MySQL has no such mode
+        modes = [named.get(mode, mode) for mode in self.sql_mode.split(",")]
         return (
             f"SET SESSION sql_log_bin = 1, sql_mode = '{','.join(modes)}', time_zone = '{self.time_zone}', "
             f"explicit_defaults_for_timestamp = {int(self.explicit_timestamps)}, {self.others}"
