@@ -18,6 +18,7 @@ from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_marks import TableMark, TableMarks
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
+from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.table_routes import TableRoutes, overlap
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import persisted
@@ -92,6 +93,8 @@ class DeltaTables(Sink):
         A route is no pattern of tables.
     """
 
+    keeps_newest = True
+
     def __init__(
         self,
         path: str,
@@ -109,6 +112,9 @@ class DeltaTables(Sink):
         self._context: SinkContext | None = None
         self._marks: TableMarks | None = None
         self._tables: dict[tuple[str, str], _Table] = {}
+
+    def fills(self, *, of_one_table: bool) -> bool:
+        return True
 
     def for_output(self) -> DeltaTables:
         made = DeltaTables(
@@ -175,7 +181,11 @@ class DeltaTables(Sink):
             groups: dict[tuple[str, str], list[Row]] = {}
             for row in self._versions(batch_df):
                 groups.setdefault((row["_database"], row["_table"]), []).append(row)
-            written = [self._write_table(batch_df, batch, *name, versions) for name, versions in groups.items()]
+            filled = {fill[:2] for fill in batch.fills if fill[:2] in self._tables}
+            written = [
+                self._write_table(batch_df, replace(batch, fills=_of(batch.fills, name)), *name, groups.get(name, []))
+                for name in sorted({*groups, *filled})
+            ]
         self.written = _together(batch.batch_id, written)
 
     @staticmethod
@@ -207,12 +217,17 @@ class DeltaTables(Sink):
         elif known:
             self._check_key(state, known[-1].key)
         newest = known[-1] if known else self._of_target(state)
+        if not versions:
+            newest = self._whole_target(state)
         own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
         parts = []
         for text in (version[COLUMNS] for version in versions):
             columns = newest if text is None else TableColumns.parse(text)
             parts.append(decoded(own.where(F.col(COLUMNS).eqNullSafe(F.lit(text))), name, columns))
-        rows = united(parts, newest)
+        rows = united(parts or [decoded(own.limit(0), name, newest)], newest)
+        for added, kind in new_columns(batch.fills).items():
+            if added not in rows.columns:
+                rows = rows.withColumn(added, F.lit(None).cast(kind))
         if state.sink is None or (state.schema, state.sink.keys) != (rows.schema, newest.key):
             state.sink = self._opened(state, newest, rows.schema, batch.batch_id)
             state.schema = rows.schema
@@ -270,6 +285,11 @@ class DeltaTables(Sink):
         first = self._target(state.mark).schema[0]
         return TableColumns((first.name,), ((first.name, first.dataType.simpleString(), "text"),))
 
+    def _whole_target(self, state: _Table) -> TableColumns:
+        """The columns of a Delta table that gets a new one, and no rows."""
+        fields = self._target(state.mark).schema.fields
+        return TableColumns(state.mark.key, tuple((f.name, f.dataType.simpleString(), "text") for f in fields))
+
     def _target(self, mark: TableMark) -> DataFrame:
         assert self._context is not None
         return self._context.spark.read.format("delta").load(mark.path)
@@ -322,6 +342,10 @@ class DeltaTables(Sink):
 
     def __repr__(self) -> str:
         return f"DeltaTables({self.path!r})"
+
+
+def _of(fills: Sequence[tuple[str, str, str]], name: tuple[str, str]) -> tuple[tuple[str, str, str], ...]:
+    return tuple(fill for fill in fills if fill[:2] == name)
 
 
 def _together(batch_id: int, written: Sequence[Written | None]) -> Written:

@@ -17,8 +17,9 @@ from backlog_spark.common.sql_names import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
-__all__ = ["filled_columns", "is_other", "values_of"]
+__all__ = ["filled_columns", "is_other", "new_columns", "values_of"]
 
 
 def values_of(text: str) -> pa.Table:
@@ -37,6 +38,13 @@ def filled_columns(fills: Sequence[tuple[str, str, str]], columns: Sequence[str]
             if name in columns:
                 found[name] = _literal(row.column(name).type, row.column(name)[0].as_py())
     return found
+
+
+def new_columns(fills: Sequence[tuple[str, str, str]]) -> dict[str, DataType]:
+    """The columns that are filled, with their types."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return {field.name: from_arrow_type(field.type) for _, _, text in fills for field in values_of(text).schema}
 
 
 def is_other(filled: Mapping[str, Column], alias: str) -> Column:

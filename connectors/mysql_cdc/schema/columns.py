@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,11 @@ class Column:
         return self.made_by not in ("", AUTO_INCREMENT)
 
     @property
+    def is_of_session(self) -> bool:
+        """Whether the computed values may depend on the session that computes them."""
+        return "-by-session:" in self.made_by
+
+    @property
     def unsigned(self) -> bool:
         return " unsigned" in self.column_type.lower()
 
@@ -101,13 +106,49 @@ class Column:
         return quote_identifier(self.name)
 
 
-def made_by(extra: str, expression: str) -> str:
-    """`Column.made_by`, from ``EXTRA`` and ``GENERATION_EXPRESSION`` of information_schema."""
+# What an expression may have if its value is the same in every session: columns, strings, numbers, and these words.
+_PLAIN_TOKEN = re.compile(r"`((?:[^`]|``)*)`|'(?:[^'\\]|''|\\.)*'|\\'|\d+|([A-Za-z_]\w*)|[-+*(),.=<>!%&|~^\s]")
+_PLAIN_WORDS = {
+    "abs", "and", "ascii", "bit_count", "case", "ceiling", "char_length", "coalesce", "concat", "concat_ws", "crc32",
+    "else", "end", "false", "field", "floor", "greatest", "hex", "if", "ifnull", "in", "instr", "is", "json_extract",
+    "json_unquote", "json_value", "lcase", "least", "left", "length", "locate", "lower", "lpad", "ltrim", "md5", "mod",
+    "not", "null", "nullif", "or", "ord", "repeat", "replace", "reverse", "right", "round", "rpad", "rtrim", "sha",
+    "sha1", "sha2", "sign", "strcmp", "substr", "substring", "substring_index", "then", "trim", "true", "ucase",
+    "unhex", "upper", "when",
+}  # fmt: skip
+_TEMPORAL = ("date", "datetime", "timestamp", "time", "year")
+
+
+def made_by(extra: str, expression: str, types: Mapping[str, str]) -> str:
+    """`Column.made_by`, from ``EXTRA`` and ``GENERATION_EXPRESSION`` of information_schema.
+
+    ``types``: ``DATA_TYPE`` of the table's columns, by their names in lower case.
+    """
     words = extra.lower().split()
     if expression:
         kind = "stored" if {"stored", "persistent"} & set(words) else "virtual"
-        return f"{kind}:{hashlib.sha256(expression.encode()).hexdigest()[:12]}"
+        plain = "" if _is_plain(expression, types) else "-by-session"
+        return f"{kind}{plain}:{hashlib.sha256(expression.encode()).hexdigest()[:12]}"
     return AUTO_INCREMENT if AUTO_INCREMENT in words else ""
+
+
+def _is_plain(expression: str, types: Mapping[str, str]) -> bool:
+    """Whether an expression has the same value in every session. Not if this is not known."""
+    at = 0
+    while at < len(expression):
+        found = _PLAIN_TOKEN.match(expression, at)
+        if found is None:
+            return False
+        name, word = found.groups()
+        if word is not None:
+            # A character set before a string, or a column that MariaDB shows without quotes.
+            name = None if word.lower() in _PLAIN_WORDS or word.startswith("_") else word
+            if name is not None and name.lower() not in types:
+                return False
+        if name is not None and types.get(name.replace("``", "`").lower(), "time") in (*_TEMPORAL, "float", "double"):
+            return False
+        at = found.end()
+    return True
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -317,6 +317,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
         raise _no_such_table(connection, options, f"{database}.{table}")
     # A server with lower_case_table_names finds the table under another spelling. Events have this one.
     database, table = str(rows[0][9]), str(rows[0][10])
+    types = {str(r[0]).lower(): str(r[1]).lower() for r in rows}
     columns = tuple(
         Column(
             name=str(r[0]),
@@ -328,7 +329,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
             octet_length=int(r[7] or 0) if str(r[1]).lower() == "binary" else 0,
             charset=str(r[8] or ""),
             collation=str(r[4] or ""),
-            made_by=made_by(text(r[11] or ""), text(r[12] or "")),
+            made_by=made_by(text(r[11] or ""), text(r[12] or ""), types),
         )
         for r in rows
     )

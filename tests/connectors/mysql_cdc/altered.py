@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +29,13 @@ class Target:
     Parameters
     ----------
     given : dict
-        The source's options, for one table with ``format=row``.
+        The source's options, for one table.
     replays : callable
         Called for each batch: whether it is read once more by another process, as after a crash.
     """
 
     def __init__(self, given: dict[str, str], replays: Callable[[], bool] = lambda: False) -> None:
-        self._given = given
+        self._given = {"rewritingAlter": "snapshot", **given}
         self._replays = replays
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.columns: dict[str, None] = {}
@@ -76,7 +77,8 @@ class Target:
                 pass
             self.restart()
             stream = self._reader = reader(self._given)
-        batch = [row for partition in stream.partitions(start, end) for row in _rows(stream, partition)]
+        read = _rows if self._given.get("format", "row") == "row" else _envelopes
+        batch = [row for partition in stream.partitions(start, end) for row in read(stream, partition)]
         self._apply(batch, end)
         self.offset = end
         return True
@@ -84,9 +86,10 @@ class Target:
     def _apply(self, batch: list[dict[str, Any]], end: dict[str, Any]) -> None:
         assert self._reader is not None
         (schema,) = self._reader._planner.tables.every()
-        self.key = schema.key
+        self.key = tuple(name.lower() for name in schema.key)
         for column in schema.read:
-            self.columns.setdefault(column.name)
+            self.columns.setdefault(column.name.lower())
+        batch = [row for row in batch if row["_change_type"] != "drop"]
         emptied = [row["_commit_seq"] for row in batch if row["_change_type"] == "truncate"]
         if emptied:
             self.emptied += 1
@@ -105,7 +108,7 @@ class Target:
         for _, _, text in fills(end):
             self.filled += 1
             for row in self.rows.values():
-                row.update(values_of(text).to_pylist()[0])
+                row.update(_folded(values_of(text).to_pylist()[0]))
         self.backlogs += bool(end["isProcessingBacklog"])
 
     def differences(self, fresh: Target) -> list[str]:
@@ -134,7 +137,23 @@ def snapshot_of(given: dict[str, str]) -> Target:
 
 
 def _rows(stream: MySqlCdcStreamReader, partition: Any) -> list[dict[str, Any]]:
-    return list(itertools.chain.from_iterable(batch.to_pylist() for batch in stream.read(partition)))
+    found = itertools.chain.from_iterable(batch.to_pylist() for batch in stream.read(partition))
+    return [_folded(row) for row in found]
+
+
+def _folded(row: dict[str, Any]) -> dict[str, Any]:
+    """Names of columns in lower case: Delta takes them for equal."""
+    return {name.lower(): value for name, value in row.items()}
+
+
+def _envelopes(stream: MySqlCdcStreamReader, partition: Any) -> list[dict[str, Any]]:
+    """The images in envelopes, as rows."""
+    found = []
+    for row in _rows(stream, partition):
+        envelope = json.loads(row["value"])
+        image = envelope.get("after") or envelope.get("before") or {}
+        found.append(_folded(image) | {name: row[name] for name in _META})
+    return found
 
 
 def _hashable(value: Any) -> Any:

@@ -59,7 +59,7 @@ class Add:
     name: str
     position: str | None = None
     idle: bool = False
-    default: str = COMPUTED
+    default: str = NOTHING_SAID
 
 
 @dataclass(frozen=True)

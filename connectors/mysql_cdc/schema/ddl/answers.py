@@ -56,19 +56,22 @@ class Session:
     moves_clock : bool
         Whether each TIMESTAMP of the table may have been converted to the session's time zone and back. In a zone with
         summer time an hour of each year is lost by that. MySQL does so when it copies a table.
+    of_mariadb : bool
+        MariaDB rounds the values of FLOAT(m, d) and DOUBLE(m, d) when it copies a table, not when it redefines them.
     """
 
     is_strict: bool = False
     pads_char: bool = True
     moves_clock: bool = False
+    of_mariadb: bool = False
 
     @classmethod
-    def of(cls, sql_mode: int | None, time_zone: str) -> Session:
+    def of(cls, sql_mode: int | None, time_zone: str, *, of_mariadb: bool) -> Session:
         """From the bits of ``sql_mode``, None if they are not known, and the zone in which times were converted."""
-        moves = bool(time_zone) and _FIXED_ZONE.fullmatch(time_zone) is None
+        moves = bool(time_zone) and _FIXED_ZONE.fullmatch(time_zone) is None and not of_mariadb
         if sql_mode is None:
-            return cls(moves_clock=moves)
-        return cls(bool(sql_mode & _STRICT), bool(sql_mode & _PADS_CHAR), moves)
+            return cls(moves_clock=moves, of_mariadb=of_mariadb)
+        return cls(bool(sql_mode & _STRICT), bool(sql_mode & _PADS_CHAR), moves, of_mariadb)
 
 
 def answers(
@@ -118,8 +121,12 @@ def _of_column(
         return _KEPT
     if old is None:
         return _of_new(new, add)
+    if new.is_of_session and (new.made_by.startswith("stored") or not session.is_strict):
+        return Answer(REWRITES, "the server computes it again when it copies the table, by the session's settings")
     if session.moves_clock and new.data_type == "timestamp":
         return Answer(REWRITES, "its times were converted to the session's time zone and back")
+    if session.of_mariadb and new.data_type in ("float", "double") and _numbers(new):
+        return Answer(REWRITES, "its values are rounded when the table is copied")
     if old.name.lower() != new.name.lower():
         return Answer(REWRITES, f"it was {old.name} before")
     if not redefined:

@@ -78,7 +78,12 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
     for name, column in declared.items():
         if name in read and read[name].use != column.use:
             raise start_again(schema, f"the column {column.name!r} is read in another way now")
-    _bridge(schema, layout, now)
+    found = _bridge(schema, layout, now)
+    if now.fingerprint() != schema.fingerprint():
+        # A SELECT gives the values as they are: a BINARY of today must not get the zeros of a longer one.
+        for column, convert in zip(schema.columns, found.converts, strict=True):
+            if convert is not None:
+                raise start_again(schema, f"its column {column.name!r} has another form now")
 
 
 def _refuse_new(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
@@ -342,13 +347,14 @@ class Followed(Timeline):
         if self._options.rewriting == "ignore":
             return NOTHING
         before, after = around
+        others = [each.statement for each in later]
         if isinstance(statement, Taken):
-            return rewriting_of_swap(self._options, now, statement, before, after, past)
+            return rewriting_of_swap(self._options, now, statement, before, after, others, past)
         if found.time_zone == "SYSTEM":
             with connect(self._options) as connection:
                 zone = text(query(connection, "SELECT @@global.system_time_zone")[0][0])
             found = replace(found, time_zone=zone)
-        return rewriting_of(self._options, now, found, before, after, [f.statement for f in later], past)
+        return rewriting_of(self._options, now, found, before, after, others, past)
 
     def _await_statement(self, schema: TableSchema) -> None:
         """Wait until a running ALTER TABLE has ended: a SELECT waits for its lock."""

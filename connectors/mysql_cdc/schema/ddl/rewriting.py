@@ -141,29 +141,37 @@ def rewriting_of(
     """
     steps = column_steps(found.statement)
     made = after([c.name for c in before.columns], steps)
-    given = answers(
-        before.columns, then.columns, made, steps, Session.of(found.sql_mode, found.time_zone), options.format
-    )
+    session = Session.of(found.sql_mode, found.time_zone, of_mariadb=_is_mariadb(options))
+    given = answers(before.columns, then.columns, made, steps, session, options.format)
     adds = {step.name.lower(): step for step in steps if isinstance(step, Add)}
     had = past | {c.name.lower() for c in before.columns}
     return _decided(options, now, then, given, adds, had, can_ask=not any(map(_OTHER_DEFAULTS.search, later)))
 
 
 def rewriting_of_swap(
-    options: MySqlOptions, now: TableSchema, taken: Taken, before: Layout, then: Layout, past: frozenset[str]
+    options: MySqlOptions,
+    now: TableSchema,
+    taken: Taken,
+    before: Layout,
+    then: Layout,
+    later: Sequence[str],
+    past: frozenset[str],
 ) -> Rewriting:
     """For a RENAME that gave the name to another table, which a tool made as a copy: columns with one name are one.
 
-    The tool may have copied rows in any ``sql_mode``.
+    The tool may have copied rows in any ``sql_mode``. The rest is as in `rewriting_of`.
     """
     if taken.is_gone:
         return NOTHING
     at = {column.name.lower(): index for index, column in enumerate(before.columns)}
     made = [ColumnAfter(column.name, at.get(column.name.lower()), True) for column in then.columns]
     every = [step for steps in taken.steps or () for step in steps]
-    given = answers(before.columns, then.columns, made, every, Session(), options.format)
+    session = Session(of_mariadb=_is_mariadb(options))
+    given = answers(before.columns, then.columns, made, every, session, options.format)
     adds = {step.name.lower(): step for step in every if isinstance(step, Add)}
-    return _decided(options, now, then, given, adds, past | set(at), can_ask=False)
+    return _decided(
+        options, now, then, given, adds, past | set(at), can_ask=not any(map(_OTHER_DEFAULTS.search, later))
+    )
 
 
 def _decided(
@@ -196,6 +204,10 @@ def _decided(
         return Rewriting(columns, of_key)
     unsaid = [c.name for c in fills if adds[c.name.lower()].default == NOTHING_SAID and not c.nullable]
     return Rewriting(fills=tuple(fills), unsaid=frozenset(unsaid)) if fills else NOTHING
+
+
+def _is_mariadb(options: MySqlOptions) -> bool:
+    return options.server.startswith("mariadb-")
 
 
 def _is_bare(options: MySqlOptions, now: TableSchema) -> bool:

@@ -112,11 +112,12 @@ TRUNCATE, DROP = "truncate", "drop"
 ANY_DATABASE = ""
 """Stands for a table's database if it is not known."""
 
-# Clauses of ALTER TABLE that do not change names, order, types, character sets or rows.
+# Clauses of ALTER TABLE that do not change names, order, types, character sets or rows. FORCE and others copy the
+# table, which may compute values anew.
 _HARMLESS = lazy_pattern(
     r"\s*(?!DROP\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?`PRIMARY`)"
     r"(?:(?:ADD|DROP|RENAME|ALTER)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\s+)?(?:INDEX|KEY)\b|ADD\s+UNIQUE\b|"
-    r"(?:AUTO_INCREMENT|COMMENT|ALGORITHM|LOCK|ROW_FORMAT|KEY_BLOCK_SIZE|STATS_\w+)\b|ENGINE\s*=?\s*INNODB\b|FORCE\b)",
+    r"(?:AUTO_INCREMENT|COMMENT|ALGORITHM(?!\s*=?\s*COPY\b)|LOCK|STATS_\w+)\b)",
     re.I,
 )
 _QUOTED, _STRAY = lazy_pattern(r"`(?:[^`]|``)*`|''"), lazy_pattern("['\"`]")

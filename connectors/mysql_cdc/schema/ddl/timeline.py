@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...positions import BinlogPosition
 from ..table import SchemaChanged, TableSchema
+from .alters import column_steps
 from .history import Layout
 from .renames import GONE, Name, altered_table, made
 from .statements import changed_tables
@@ -92,8 +93,10 @@ class Timeline:
         Raises
         ------
         SchemaChanged
-            The read cannot continue.
+            The read cannot continue, as the columns may be others.
         """
+        if found.origin is None and not column_steps(found.statement):
+            return
         raise SchemaChanged(
             f"The table {found.schema.name} was changed by {found.statement[:200]!r}.",
             "Set schemaChange=evolve to continue with the same checkpoint, or start with a new checkpoint and target.",
