@@ -938,6 +938,14 @@ def _(m: Maker) -> Attempt:
     return m.attempt(clause, touched=[made, base])
 
 
+@_form("beside a STORED column over CHAR, which PAD_CHAR_TO_FULL_LENGTH pads")
+def _(m: Maker) -> Attempt:
+    base, other = m.column("c", m.pick(CHARS)), m.column("d", "SMALLINT", "NULL")
+    expression = m.pick(["CHAR_LENGTH({c})", "CONCAT('<', {c}, '>')", "HEX({c})", "{c}", "COALESCE({c}, '')"])
+    made = m.generated("g", "VARCHAR(300)", expression.format(c=base.name), "STORED")
+    return m.attempt(m.pick([f"MODIFY {other.name} INT", "FORCE, ALGORITHM=COPY"]), touched=[made, base])
+
+
 @_form("beside any column", expected=True)
 def _(m: Maker) -> Attempt:
     made, other = m.column("c", m.any_kind()), m.column("d", "SMALLINT", "NULL")
