@@ -168,6 +168,7 @@ class RowDecoder:
         # The index of each column in the events' bitmaps.
         self._places = [index for index in range(described) if index not in absent]
         self._absent = sum(1 << index for index in absent)
+        self._described = (1 << described) - 1
         self._others: dict[bytes, RowDecoder] = {}
         self._lay_out(table_map, columns, across)
 
@@ -239,7 +240,8 @@ class RowDecoder:
         BacklogError
             They leave out others (``binlog_row_image`` other than FULL).
         """
-        present = int.from_bytes(bitmap, "little")
+        # MySQL also sets the bits that fill the last byte.
+        present = int.from_bytes(bitmap, "little") & self._described
         if present == self._present:
             return self
         if bitmap not in self._others:
