@@ -10,7 +10,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -168,7 +168,7 @@ class Events:
             elif kind == FORMAT:
                 self._decoders.clear()
                 self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
-            elif position.is_before(end, size):
+            elif position.after and position.is_before(end, size):
                 continue
             elif kind in _GTIDS:
                 if self._until and (position.number, end - size) >= self._until:
@@ -196,7 +196,7 @@ class Events:
                         yield far
                     return
 
-    def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterator[Change | Savepoint]:
+    def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterable[Change | Savepoint]:
         """What an event inside a transaction says. Notes whether it ends the transaction."""
         if kind == _TABLE_MAP:
             self._table_map(data)
@@ -204,19 +204,24 @@ class Events:
             change = self._rows(data, kind, end - size, size)
             if change is not None:
                 self._is_open = True
-                yield change
+                return (change,)
         elif kind in (_XID, _XA_PREPARE):
             self._is_end = True
         elif kind in (_QUERY, _COMPRESSED_QUERY):
             self._is_end = self._query(data, kind)
-            yield from self._changed_tables(data, end, size)
-            if self._savepoint is not None:
-                yield self._savepoint
-                self._savepoint = None
+            if self._changes is not NO_CHANGES or self._savepoint is not None:
+                return self._of_statement(data, end, size)
         elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
             raise self._refused(
                 f"an event of type {kind}, which mysql_cdc does not read", "Report this with the server's version."
             )
+        return ()
+
+    def _of_statement(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
+        yield from self._changed_tables(data, end, size)
+        if self._savepoint is not None:
+            yield self._savepoint
+            self._savepoint = None
 
     def _inflated(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
         """The events of a compressed transaction. They have no positions of their own, and no checksums."""
@@ -349,7 +354,8 @@ class Events:
             raise too_large(f"A change of {decoder.schema.name}", len(data) // 2, self._most_bytes // 2)
         self._rows_seen = True
         # Offset of data[0] in the file: one less than the event's, because of the OK byte.
-        base = sequence_at(self._position.number, event_start - 1) + self._excess
+        event = sequence_at(self._position.number, event_start)
+        base = event - 1 + self._excess
         counts = self._counts is not None and self._counts(len(data))
         rows = read_images(decoder, data, kind, end, base, counts=counts)
         change = ROWS[kind]
@@ -361,7 +367,6 @@ class Events:
             self._excess += max(0, len(rows) * step_of(change) - size)
         at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
         told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
-        event = sequence_at(self._position.number, event_start)
         return RowsChange(decoder.schema, change, *told, event, self._payload is not None or kind in COMPRESSED_ROWS)
 
     def _query(self, data: bytes, kind: int) -> bool:

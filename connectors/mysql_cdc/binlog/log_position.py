@@ -9,6 +9,7 @@ Sources: MySQL source documentation, "Binlog Event"; MySQL source, sql/rpl_binlo
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 from ..positions import FIRST_EVENT, file_number
@@ -26,6 +27,8 @@ _HEARTBEATS = {27, 41}
 _AT_BEGINNING = {FORMAT, 35, 163, 164}
 _ARTIFICIAL = 0x20  # flag of an event that the server makes up: it is not in the file
 _TOLD_BITS = 32
+_LOW_BITS = (1 << _TOLD_BITS) - 1
+_SIZE_END_FLAGS = struct.Struct("<IIH").unpack_from  # of an event's header
 
 
 class LargeFile(Exception):
@@ -46,7 +49,7 @@ class DumpPosition:
         beginning on.
     after : int
         Events that end at or before this offset of the first file are skipped. A dump cannot begin beyond 4 GiB, so it
-        begins at the file's beginning instead.
+        begins at the file's beginning instead. As an attribute, 0 from the first wanted event on.
 
     Attributes
     ----------
@@ -60,7 +63,7 @@ class DumpPosition:
 
     def __init__(self, large: frozenset[str] | None = None, after: int = 0) -> None:
         self._large = large
-        self._after = after
+        self.after = after
         self.file = ""
         self.number = self.sent = 0
         self.is_told = True
@@ -79,20 +82,20 @@ class DumpPosition:
             # A real rotate event ends its file. An artificial one with the same content follows it.
             self._rotate(data)
             return self._end
-        told, flags = int.from_bytes(data[14:18], "little"), int.from_bytes(data[18:20], "little")
+        size, told, flags = _SIZE_END_FLAGS(data, 10)
         self._at_beginning = self._at_beginning and kind in _AT_BEGINNING
         if flags & _ARTIFICIAL or (kind in _AT_BEGINNING and not self._at_beginning):
             return self._end
-        followed = self._end + (0 if kind in _HEARTBEATS else int.from_bytes(data[10:14], "little"))
+        end: int = self._end if kind in _HEARTBEATS else self._end + size
         self.is_told = told > 0
-        if not told:
-            self._end = followed
-        elif self._large is None:
-            self._end = nearest(followed, told)
-        else:
-            self._end = told
-        self.sent = max(self.sent, self._end)
-        return self._end
+        if told and self._large is not None:
+            end = told
+        elif told and end & _LOW_BITS != told:
+            end = nearest(end, told)
+        self._end = end
+        if end > self.sent:
+            self.sent = end
+        return end
 
     def is_before(self, end: int, size: int) -> bool:
         """Whether an event lies before ``after``, where the wanted part begins.
@@ -102,18 +105,18 @@ class DumpPosition:
         LogGone
             No event begins there.
         """
-        if end <= self._after:
+        if end <= self.after:
             return True
         self._arrive(end - size)
         return False
 
     def _arrive(self, at: int) -> None:
-        if self._after and at != self._after:
+        if self.after and at != self.after:
             raise LogGone(
-                f"The binary log has no transaction's end at {self.file}:{self._after}, up to which it was read.",
+                f"The binary log has no transaction's end at {self.file}:{self.after}, up to which it was read.",
                 "If the server was restored or replaced, start with a new checkpoint.",
             )
-        self._after = 0
+        self.after = 0
 
     def _rotate(self, data: bytes) -> None:
         if self.file:
