@@ -9,10 +9,12 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from backlog_spark.errors import BacklogError
 
@@ -25,7 +27,7 @@ from ..schema.table import TableSchema
 from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
-from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
+from .log_position import FORMAT, HEADER, ROTATE, DumpPosition, header_of
 from .records import Change, RowsChange, Savepoint, TableEmptied, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, TableMap
 from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of
@@ -51,6 +53,11 @@ _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 
 
 _log = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=64)
+def _uuid(sid: bytes) -> str:
+    return str(UUID(bytes=sid))
 
 
 class NotYetSent(Exception):
@@ -154,9 +161,8 @@ class Events:
             data = packet.get_all_data()
             if data[0]:  # neither an event nor the end of the log
                 raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
-            kind = data[5]
-            size = int.from_bytes(data[10:14], "little")
-            end = position.moved(data)
+            kind, size, told, flags = header_of(data)
+            end = position.moved(data, kind, size, told, flags)
             if far is not None:
                 if kind == ROTATE:
                     far = replace(far, position=BinlogPosition(position.file, FIRST_EVENT))
@@ -241,8 +247,9 @@ class Events:
             if packet.is_eof_packet():
                 return None
             data = packet.get_all_data()
-            end, size = self._position.moved(data), int.from_bytes(data[10:14], "little")
-            if data[5] in _GTIDS and not self._position.is_before(end, size):
+            kind, size, told, flags = header_of(data)
+            end = self._position.moved(data, kind, size, told, flags)
+            if kind in _GTIDS and not self._position.is_before(end, size):
                 return BinlogPosition(self._position.file, end - size)
 
     def _refused(self, what: str, hint: str) -> BacklogError:
@@ -256,8 +263,7 @@ class Events:
         if kind in (_GTID, _ANONYMOUS_GTID):
             self._committed_ms = committed_ms(data[HEADER : len(data) - self._tail]) or self._committed_ms
         if kind == _GTID:
-            sid = data[HEADER + 1 : HEADER + 17].hex()
-            self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
+            self._uuid = _uuid(data[HEADER + 1 : HEADER + 17])
             self._number = int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")
         elif kind == _TAGGED_GTID:
             self._uuid, self._number = tagged_gtid(data[HEADER : len(data) - self._tail])
@@ -374,7 +380,6 @@ class Events:
         schema_size = data[HEADER + 8]
         status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
         at = HEADER + 13 + status_size
-        default = data[at : at + schema_size].decode("utf-8", "replace")
         raw = data[at + schema_size + 1 : len(data) - self._tail]
         if kind == _COMPRESSED_QUERY:
             raw = inflated(raw, self._most_inflated)
@@ -388,7 +393,7 @@ class Events:
         if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
             return self._control(first, text)
         if first and self._captured:
-            self._statement(first, text, default)
+            self._statement(first, text, data[at : at + schema_size].decode("utf-8", "replace"))
         return not self._in_group
 
     def _statement(self, first: str, text: str, default: str) -> None:

@@ -15,10 +15,13 @@ import zlib
 from ..positions import FIRST_EVENT, file_number
 from ..server.log_gone import LogGone
 
-__all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
+__all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile", "header_of"]
 
 HEADER = 20
 """Bytes before an event's body: one OK byte, then a header of 19."""
+
+header_of = struct.Struct("<5xB4xIIH").unpack_from
+"""From an event to its type, its size, its end in the file, and its flags."""
 
 ROTATE, FORMAT = 4, 15
 _HEARTBEATS = {27, 41}
@@ -28,7 +31,6 @@ _AT_BEGINNING = {FORMAT, 35, 163, 164}
 _ARTIFICIAL = 0x20  # flag of an event that the server makes up: it is not in the file
 _TOLD_BITS = 32
 _LOW_BITS = (1 << _TOLD_BITS) - 1
-_SIZE_END_FLAGS = struct.Struct("<IIH").unpack_from  # of an event's header
 
 
 class LargeFile(Exception):
@@ -70,23 +72,23 @@ class DumpPosition:
         self._end = 0
         self._at_beginning = False
 
-    def moved(self, data: bytes) -> int:
-        """Move past an event; returns its end in the file. An artificial event is not in the file: the position stays.
+    def moved(self, data: bytes, kind: int, size: int, told: int, flags: int) -> int:
+        """Move past an event with this header; returns its end in the file.
+
+        An artificial event is not in the file: the position stays.
 
         MariaDB 11.4 gives no end for events inside a transaction; they follow one another. If it does not send one of
         them (annotated rows), those behind it get a position that is too low. It is never the position of another
         event, because the transaction's first and last event give theirs.
         """
-        kind = data[5]
         if kind == ROTATE:
             # A real rotate event ends its file. An artificial one with the same content follows it.
             self._rotate(data)
             return self._end
-        size, told, flags = _SIZE_END_FLAGS(data, 10)
         self._at_beginning = self._at_beginning and kind in _AT_BEGINNING
         if flags & _ARTIFICIAL or (kind in _AT_BEGINNING and not self._at_beginning):
             return self._end
-        end: int = self._end if kind in _HEARTBEATS else self._end + size
+        end = self._end if kind in _HEARTBEATS else self._end + size
         self.is_told = told > 0
         if told and self._large is not None:
             end = told
