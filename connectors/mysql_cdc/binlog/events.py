@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,6 +49,7 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 # it ends.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
+_TIME_SERVER = struct.Struct("<xIxI").unpack_from  # of an event's header
 _MOST_TOLD = 1_000
 _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 
@@ -371,7 +373,7 @@ class Events:
         elif kind in COMPRESSED_ROWS:
             rows = renumbered(rows, change, base + 1)
             self._excess += max(0, len(rows) * step_of(change) - size)
-        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        at, server_id = _TIME_SERVER(data)
         told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
         return RowsChange(decoder.schema, change, *told, event, self._payload is not None or kind in COMPRESSED_ROWS)
 
