@@ -15,6 +15,7 @@ from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
+from backlog_spark.sinks.delta_values import without_lost_keys
 from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.spark.session import session_conf
@@ -56,8 +57,8 @@ class DeltaUpsert(DeltaSink):
     already has is skipped before any row is read. A batch is written by
 
     * *append*, if the batch is backlog, this query created the table (the property
-      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: then all rows are
-      inserts of new keys;
+      ``backlog_spark.createdBy``), no other writer has added rows to it, and the runner promises that keys are unique
+      in backlog: then all rows are inserts of new keys;
     * *MERGE* of the newest change of each key otherwise.
 
     An empty batch is a transaction too. If a key has changes with equal `sequence`, an upsert wins over a delete.
@@ -168,7 +169,9 @@ class DeltaUpsert(DeltaSink):
 
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
-        return self._inserts(batch_df) if unique and not batch.has_table_events else None
+        if not unique or batch.has_table_events or self._sole is None or not self._sole.up_to(self._version):
+            return None
+        return self._inserts(without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})"))
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
@@ -209,6 +212,7 @@ class DeltaUpsert(DeltaSink):
     def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         from delta.tables import DeltaTable
 
+        batch_df = without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})")
         emptied = self._emptied(batch_df) if batch.has_table_events else {}
         if emptied and self.change_type is not None and self.sequence is not None:
             batch_df = since_emptied(batch_df, emptied, self.change_type, self.sequence)
