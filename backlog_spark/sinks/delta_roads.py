@@ -200,7 +200,8 @@ class FilesRoad(Road):
     columns : sequence of str
         The columns that are stored.
     added : callable
-        Receives the batch's rows and returns the rows to append; None if they must be merged.
+        Receives the batch's rows and returns the rows to append; None if they must be merged. Asked again at each
+        attempt.
     """
 
     name = "files"
@@ -214,12 +215,13 @@ class FilesRoad(Road):
         refusal = self.access.adds_no_files or (table if isinstance(table, str) else table.refusal(merges=False) or "")
         declared = None if refusal else cast("DirectTable", table).declared()
         if self._files is not None:
-            if declared == self._declared:
+            may_add = self.added(self.batch.rows) is not None
+            if declared == self._declared and may_add:
                 return ""
             # The rows are no longer available, unless they were counted.
+            did = "changed columns or properties of" if may_add else "added rows to"
             raise BacklogError(
-                f"Another writer changed columns or properties of the Delta table at {path} while batch "
-                f"{self.batch.info.batch_id} was written.",
+                f"Another writer {did} the Delta table at {path} while batch {self.batch.info.batch_id} was written.",
                 "Start the query again; it writes the batch for the table as it is now.",
             )
         rows = None if declared is None else self.added(self.batch.rows)
