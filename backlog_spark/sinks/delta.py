@@ -12,13 +12,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.decide.query_record import check_table_keys
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_access import TableAccess
@@ -41,11 +42,14 @@ from backlog_spark.spark.session import session_conf, session_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from backlog_spark.sinks.delta_direct import DirectTable
 
-__all__ = ["CREATED_BY", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
+__all__ = ["CREATED_BY", "KEYS", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
+
+KEYS: Final = "backlog_spark.keys"
+"""Table property with the keys, as JSON, that the query which created a table upserts by."""
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
@@ -135,6 +139,13 @@ class DeltaSink(Sink):
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "path": self.path}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        path = delta_log.qualified_text(spark, self.path)
+        return delta_log.newest_version(spark, path, txn_app_id).batch is not None
 
     @abstractmethod
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
@@ -229,9 +240,14 @@ class DeltaSink(Sink):
             if state.version < 0:
                 refuse_reserved(self.path, self._reserved(), [field.name for field in stored], self.properties)
                 properties = {**self.properties, CREATED_BY: context.txn_app_id}
+                if self.keys:
+                    properties[KEYS] = json.dumps(self.keys)
                 access.create(spark, stored, self.partition_by, properties)
                 state = access.state(spark, context.txn_app_id)
         # Checked after a creation too: if another query created the table first, its table is used.
+        self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
+        if not self._is_ours and self.keys and KEYS in state.configuration:
+            check_table_keys(self.path, self.keys, json.loads(state.configuration[KEYS]))
         table = StructType.fromJson(json.loads(state.schema))
         refuse_reserved(
             self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
@@ -253,7 +269,6 @@ class DeltaSink(Sink):
         refuse_padded(self.path, self._found_by, wanted)
         if new:
             access.add_columns(spark, wanted, new)
-        self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
         self._sole = self._sole or SoleWriter(spark, log_path, context.txn_app_id)
         self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)

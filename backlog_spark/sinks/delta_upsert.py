@@ -167,6 +167,12 @@ class DeltaUpsert(DeltaSink):
         self.metadata_columns = tuple(metadata_columns)
         self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
 
+    def described(self) -> dict[str, Any]:
+        names = (CHANGE_TYPE, _SEQUENCE, METADATA) if self._by_default else ()
+        change_type, sequence, metadata = names or (self.change_type, self.sequence, self.metadata_columns)
+        rows = {"change_type": change_type, "sequence": sequence, "metadata_columns": list(metadata)}
+        return {**super().described(), "kind": "DeltaUpsert", "keys": list(self.keys), **rows}
+
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
         if not unique or batch.has_table_events or self._sole is None or not self._sole.up_to(self._version):
