@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from backlog_spark.errors import SettingError
 
@@ -154,10 +153,11 @@ def same_place(one: str, other: str) -> bool:
 
 
 def _place(text: str) -> tuple[str, str, str]:
-    parts = urlsplit(text)
-    scheme = {"s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
-    path = parts.path if scheme else text
-    return scheme, parts.netloc, re.sub(r"/+", "/", unquote(path)).rstrip("/") or "/"
+    """Scheme, host and path. Hadoop writes paths as they are, so they are not read as URLs."""
+    scheme, host, path = re.fullmatch(
+        r"(?:([A-Za-z][\w+.-]*):(?=/))?(?://([^/]*)(?=/|$))?(.*)", text, re.DOTALL
+    ).groups("")  # type: ignore[union-attr]
+    return {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme), host, re.sub(r"/+", "/", path).rstrip("/") or "/"
 
 
 def _listed(names: Sequence[str]) -> str:

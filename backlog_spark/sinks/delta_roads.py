@@ -215,13 +215,18 @@ class FilesRoad(Road):
         refusal = self.access.adds_no_files or (table if isinstance(table, str) else table.refusal(merges=False) or "")
         declared = None if refusal else cast("DirectTable", table).declared()
         if self._files is not None:
-            may_add = self.added(self.batch.rows) is not None
-            if declared == self._declared and may_add:
-                return ""
             # The rows are no longer available, unless they were counted.
-            did = "changed columns or properties of" if may_add else "added rows to"
+            if self.added(self.batch.rows) is None:
+                raise BacklogError(
+                    f"Another writer added rows to the Delta table at {path} while batch "
+                    f"{self.batch.info.batch_id} was written.",
+                    "Start the query again; it merges the batch.",
+                )
+            if declared == self._declared:
+                return ""
             raise BacklogError(
-                f"Another writer {did} the Delta table at {path} while batch {self.batch.info.batch_id} was written.",
+                f"Another writer changed columns or properties of the Delta table at {path} while batch "
+                f"{self.batch.info.batch_id} was written.",
                 "Start the query again; it writes the batch for the table as it is now.",
             )
         rows = None if declared is None else self.added(self.batch.rows)
