@@ -60,8 +60,6 @@ pipeline: {json.dumps(given)}
     mysql.execute("DELETE FROM resumed.orders WHERE id = 3")
     for now, told in (
         ({"keys": ", keys: [customer]"}, f"DeltaUpsert keys = ['customer']: {OF_CHECKPOINT} ['id']"),
-        ({"sink": "delta_append", "keys": ""}, f"sink = 'DeltaAppend': {OF_CHECKPOINT} 'DeltaUpsert'"),
-        ({"keys": ", keys: [id], metadataColumns: [_change_type, _commit_seq]"}, "DeltaUpsert metadata_columns"),
         ({"table": "others"}, "table = 'resumed.others': the checkpoint is of resumed.orders (server "),
         ({"table": "customers"}, "table = 'resumed.customers': the checkpoint is of resumed.orders (server "),
     ):
