@@ -37,6 +37,7 @@ from backlog_spark.decide.next_step import (
     at_batch_end,
     next_step,
 )
+from backlog_spark.decide.query_record import QueryRecord, SourceRecord
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError
@@ -49,7 +50,7 @@ from backlog_spark.model.nodes import (
     is_timed,
     sources_of,
 )
-from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.model.plan_checks import check_source_names, what_it_reads
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
@@ -60,6 +61,7 @@ from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.checkpoint_store import check_is_no_pattern
+from backlog_spark.spark.delta_log import qualified_text
 from backlog_spark.spark.driver_claim import NewerDriver
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
@@ -74,6 +76,7 @@ from backlog_spark.spark.stop_between_batches import (
     set_interval_after_batch,
 )
 from backlog_spark.spi.pacing import poll_every_ms
+from backlog_spark.spi.registry import compares_offsets
 from backlog_spark.spi.source_info import FILLS_COLUMNS, REWRITING_ALTER
 
 if TYPE_CHECKING:
@@ -139,7 +142,7 @@ class BacklogQuery(QueryRuns):
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
         self._in_backlog = False  # any source of ours, at the end of the newest batch
-        self._declared = DeclaredSources(self._checkpoint, node, self._infos)
+        self._declared = DeclaredSources(self._checkpoint, node, self._infos, self._recorded())
         rules, min_stay_ms = parse_rules(settings)
         self._judge = Judge(rules if has_frames(node) else (), min_stay_ms)
         self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
@@ -183,9 +186,24 @@ class BacklogQuery(QueryRuns):
         specs = sources_of(self._node)
         if self._checkpoint.latest_batch() is None:
             self._loader.check_first(specs)
-        self._declared.recall()
+        self._declared.recall(
+            lambda output: self._outputs.has_rows_of(output, self._spark, self._checkpoint.identity())
+        )
         self._signals.recall()
         self._loader.check(specs, self._declared.offsets())
+
+    def _recorded(self) -> QueryRecord:
+        """What the checkpoint records of the query."""
+        sources = [
+            SourceRecord(s.name, s.format, {} if compares_offsets(s.format) else what_it_reads(s))
+            for s in sources_of(self._node)
+        ]
+        sinks = self._outputs.described()
+        for sink in sinks.values():
+            if "path" in sink:
+                sink["path"] = qualified_text(self._spark, sink["path"])
+        operators = [step.name for step in self._node.walk() if isinstance(step, KeyedNode)]
+        return QueryRecord(tuple(sources), sinks, tuple(operators))
 
     def _load(self, node: SourceNode) -> DataFrame:
         frame = self._loader.load(node, self._facts, self._step.target, self._of_old_rows())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +134,18 @@ class Sink(ABC):
 
         ``of_one_table`` is as in `SinkContext`.
         """
+        return False
+
+    def described(self) -> dict[str, Any]:
+        """What the checkpoint records of the sink, as JSON. A later start with other values is refused.
+
+        Known are ``kind``, ``path``, ``keys``, ``change_type``, ``sequence`` and ``metadata_columns``; see
+        `backlog_spark.decide.query_record`. By default the kind is ``Sink``, whatever the class.
+        """
+        return {"kind": "Sink"}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        """Whether the target has batches of a query. Asked when its path is not the recorded one: it may have moved."""
         return False
 
     @abstractmethod

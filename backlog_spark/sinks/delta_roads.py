@@ -202,7 +202,8 @@ class FilesRoad(Road):
     columns : sequence of str
         The columns that are stored.
     added : callable
-        Receives the batch's rows and returns the rows to append; None if they must be merged.
+        Receives the batch's rows and returns the rows to append; None if they must be merged. Asked again at each
+        attempt.
     """
 
     name = "files"
@@ -216,9 +217,15 @@ class FilesRoad(Road):
         refusal = self.access.adds_no_files or (table if isinstance(table, str) else table.refusal(merges=False) or "")
         declared = None if refusal else cast("DirectTable", table).declared()
         if self._files is not None:
+            # The rows are no longer available, unless they were counted.
+            if self.added(self.batch.rows) is None:
+                raise BacklogError(
+                    f"Another writer added rows to the Delta table at {path} while batch "
+                    f"{self.batch.info.batch_id} was written.",
+                    "Start the query again; it merges the batch.",
+                )
             if declared == self._declared:
                 return ""
-            # The rows are no longer available, unless they were counted.
             raise BacklogError(
                 f"Another writer changed columns or properties of the Delta table at {path} while batch "
                 f"{self.batch.info.batch_id} was written.",

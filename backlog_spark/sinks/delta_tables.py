@@ -123,6 +123,12 @@ class DeltaTables(Sink):
         made._routes = self._routes
         return made
 
+    def described(self) -> dict[str, Any]:
+        return {"kind": "DeltaTables", "path": self.path}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        return any(mark.written for mark in TableMarks(spark, self.path, txn_app_id))
+
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
         return self._routes.path_of(database, table)

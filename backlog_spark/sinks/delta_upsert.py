@@ -15,6 +15,7 @@ from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
+from backlog_spark.sinks.delta_values import without_lost_keys
 from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
 from backlog_spark.sinks.fills import filled_columns, is_other
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
@@ -57,8 +58,8 @@ class DeltaUpsert(DeltaSink):
     already has is skipped before any row is read. A batch is written by
 
     * *append*, if the batch is backlog, this query created the table (the property
-      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: then all rows are
-      inserts of new keys;
+      ``backlog_spark.createdBy``), no other writer has added rows to it, and the runner promises that keys are unique
+      in backlog: then all rows are inserts of new keys;
     * *MERGE* of the newest change of each key otherwise.
 
     An empty batch is a transaction too. If a key has changes with equal `sequence`, an upsert wins over a delete.
@@ -170,10 +171,18 @@ class DeltaUpsert(DeltaSink):
         self.metadata_columns = tuple(metadata_columns)
         self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
 
+    def described(self) -> dict[str, Any]:
+        names = (CHANGE_TYPE, _SEQUENCE, METADATA) if self._by_default else ()
+        change_type, sequence, metadata = names or (self.change_type, self.sequence, self.metadata_columns)
+        rows = {"change_type": change_type, "sequence": sequence, "metadata_columns": list(metadata)}
+        return {**super().described(), "kind": "DeltaUpsert", "keys": list(self.keys), **rows}
+
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
         changes = batch.has_table_events or batch.has_changes or batch.fills
-        return self._inserts(batch_df) if unique and not changes else None
+        if not unique or changes or self._sole is None or not self._sole.up_to(self._version):
+            return None
+        return self._inserts(without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})"))
 
     def fills(self, *, of_one_table: bool) -> bool:
         return of_one_table
@@ -217,6 +226,7 @@ class DeltaUpsert(DeltaSink):
     def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         from delta.tables import DeltaTable
 
+        batch_df = without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})")
         emptied = self._emptied(batch_df) if batch.has_table_events else {}
         if emptied and self.change_type is not None and self.sequence is not None:
             batch_df = since_emptied(batch_df, emptied, self.change_type, self.sequence)

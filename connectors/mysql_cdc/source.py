@@ -24,6 +24,7 @@ from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
 from .reader import MySqlCdcStreamReader
+from .schema.declared import DeclaredTables
 from .schema.table import SchemaChanged, TableSchema
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
@@ -115,7 +116,9 @@ def check_start(options: Mapping[str, str]) -> None:
 
 
 def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
-    """Refuse options that make another choice of columns or keys than the checkpoint has. Called at a later start.
+    """Refuse options that make another choice of tables, columns or keys than the checkpoint has.
+
+    Called at a later start.
 
     Parameters
     ----------
@@ -128,8 +131,10 @@ def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
         Names the option and both choices.
     """
     known = Offset.from_json(dict(offset))
-    columns = MySqlOptions.parse(options).columns
-    declared = {(t.database, t.table): t for t in check(options)}
+    parsed, tables = MySqlOptions.parse(options), check(options)
+    DeclaredTables(parsed, tables).check_some_asked(known)
+    columns = parsed.columns
+    declared = {(t.database, t.table): t for t in tables}
     for table in known.tables:
         if (table.database, table.table) in declared:
             columns.check_unchanged(table, declared[table.database, table.table], known.salt_check)
