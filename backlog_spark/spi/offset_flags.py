@@ -4,6 +4,9 @@ A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`
 ``isFinished``. ``hasTableEvents`` says that the batch that ends here has rows of type ``truncate`` or ``drop``. Only a
 JSON true counts. Offsets of other sources have another form and no flags.
 
+``isSnapshot`` of a source that first reads a complete snapshot of its tables: true as long as rows of it follow after
+this offset, false afterwards. Here an absent flag is neither.
+
 For display an offset may also have the numbers ``rows`` (read so far), ``total`` (an estimate of all rows of the
 backlog), and ``committedMs``: when the oldest and the newest row of the batch that ends here were committed at the
 source, in milliseconds since 1970.
@@ -24,6 +27,7 @@ __all__ = [
     "is_processing_backlog",
     "parse_offset",
     "rows_behind",
+    "snapshot_follows",
 ]
 
 
@@ -63,6 +67,12 @@ def is_finished(offset: Mapping[str, Any] | None) -> bool:
 def has_table_events(end: Mapping[str, Any] | None) -> bool:
     """Whether the rows up to this offset tell of statements that removed all rows of a table."""
     return end is not None and end.get("hasTableEvents") is True
+
+
+def snapshot_follows(offset: Mapping[str, Any] | None) -> bool | None:
+    """Whether rows of a complete snapshot follow after this offset; None if it does not say."""
+    found = None if offset is None else offset.get("isSnapshot")
+    return found if isinstance(found, bool) else None
 
 
 def committed_ms(end: Mapping[str, Any] | None) -> tuple[int, int] | None:

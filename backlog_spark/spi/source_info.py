@@ -50,6 +50,12 @@ class SourceInfo:
     renews : bool
         It may empty its tables by rows of type ``truncate`` and begin again with a snapshot. Keyed operators cannot
         follow that.
+    snapshot_of : tuple of (str, str)
+        Database and name of each table of which it first reads a complete snapshot; empty if it reads none, or if its
+        stream leaves out statements that remove rows. Its offsets have ``isSnapshot``: true as long as rows of that
+        snapshot follow, false afterwards.
+    address : str
+        Where it reads from, for people and to tell sources apart; without secrets.
 
     Raises
     ------
@@ -67,6 +73,8 @@ class SourceInfo:
     takes_signals: bool = False
     reads_again: bool = False
     renews: bool = False
+    snapshot_of: tuple[tuple[str, str], ...] = ()
+    address: str = ""
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:
