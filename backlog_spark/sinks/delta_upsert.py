@@ -229,24 +229,28 @@ class DeltaUpsert(DeltaSink):
         context, known = self._context, self._known
         assert context is not None
         assert known is not None
-        if not batch.snapshot or not context.directory or self.on_existing_rows == KEEP or self._is_ours:
+        if not batch.snapshot or not context.directory or self._is_ours:
+            return ()
+        if self.on_existing_rows == KEEP:
+            self._key_files(spark).delete()  # of an earlier run: they would lack those of this batch
             return ()
         is_first = known.newest is None
         if not (self._has_older_rows(spark) if is_first else self._key_files(spark).exist()):
             return ()
+        if not is_first and batch.snapshot == "part":
+            return context.snapshot_of  # decided; no batch in between may lack its keys
         names = names_to_remove(context, self._columns)
-        if is_first or batch.snapshot == "end":
-            why = "without the columns _database and _table they cannot be told apart" if not names else ""
-            if names and (others := Writers(spark, self.path, context).others(names)):
-                why = f"other queries write there too ({'; '.join(others)})"
-            if why:
-                _log.warning(
-                    "The Delta table at %s has rows that this query did not write. They stay, even if its sources no "
-                    "longer have them: %s. See on_existing_rows in docs/sinks.md.",
-                    self.path,
-                    why,
-                )
-                return ()
+        why = "" if names else "without the columns _database and _table they cannot be told apart"
+        if names and (others := Writers(spark, self.path, context).others(names)):
+            why = f"other queries write there too ({'; '.join(others)})"
+        if why:
+            _log.warning(
+                "The Delta table at %s has rows that this query did not write. They stay, even if its sources no "
+                "longer have them: %s. See on_existing_rows in docs/sinks.md.",
+                self.path,
+                why,
+            )
+            return ()
         return names
 
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
