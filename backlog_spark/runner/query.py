@@ -326,7 +326,7 @@ class BacklogQuery(QueryRuns):
         try:
             self._check_driver(batch_id)
             flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
-            snapshot = self._checkpoint.snapshot(batch_id) if self._snapshot_of else ""
+            snapshot = self._checkpoint.snapshot(batch_id, len(self._infos)) if self._snapshot_of else ""
             with self._writes:
                 self._hand_over(batch, BatchInfo(batch_id, *flags, snapshot))
         except Exception as error:

@@ -101,17 +101,24 @@ class Checkpoint(CheckpointStore):
             if end != starts.get(source)
         )
 
-    def snapshot(self, batch_id: int) -> Literal["", "part", "end"]:
+    def snapshot(self, batch_id: int, sources: int) -> Literal["", "part", "end"]:
         """Whether a batch is of the sources' snapshots: ``"end"`` if the last of them ends with it.
 
-        For a query whose sources all begin with a snapshot. Empty if a snapshot has ended before, or an offset does not
-        say. As `is_backlog`.
+        For a query whose sources all begin with a snapshot. Empty if the snapshots have ended before, or an offset does
+        not say. As `is_backlog`.
+
+        Parameters
+        ----------
+        sources : int
+            How many there are. The log lacks those that have no offset yet.
         """
         starts, ends = self._ends_of(batch_id)
         after = [_snapshot_follows(end) for end in ends.values()]
-        if True in after or None in after:
-            return "part" if True in after else ""
-        return "end" if True in [_snapshot_follows(starts.get(source)) for source in ends] else ""
+        if True in after or len(after) < sources:
+            return "part"
+        if None in after:
+            return ""
+        return "end" if any(_snapshot_follows(starts.get(source)) for source in ends) else ""
 
     def _ends_of(self, batch_id: int) -> tuple[dict[str, str | None], dict[str, str | None]]:
         """The offsets at a batch's start and end, by source."""

@@ -51,7 +51,7 @@ def followed(
             query.stop()
     query = made.start(spark)
     try:
-        wait(lambda: not query.isProcessingBacklog, query)
+        wait(lambda: not query.isProcessingBacklog and (checkpoint / "commits" / "0").exists(), query)
         change()
         query.processAllAvailable()
     finally:
@@ -95,17 +95,17 @@ def test_each_table_of_a_database(spark: SparkSession, mysql: MySQLServer, tmp_p
     chance = random.Random(3)
     for name in ("changed", "empty", "gone"):
         mysql.execute(f"INSERT INTO existing.{name} VALUES {rows_of(chance, 'old')}")
-    given = options(mysql, "existing.changed,existing.empty,existing.gone,existing.fresh", chunkSize=5)
+    given = options(mysql, "", chunkSize=10)
     columns = "_change_type,_commit_timestamp,_commit_seq,_database,_table,_columns"
-    more = {"format": "debezium", "metadataColumns": columns, "maxRowsPerBatch": "12"}
+    more = {"format": "debezium", "metadataColumns": columns, "maxRowsPerBatch": "20"}
 
-    def run(checkpoint: str, tables: list[str], change: Callable[[], object]) -> None:
+    def run(checkpoint: str, tables: list[str], during: str, change: Callable[[], object]) -> None:
         read = {**given, "table": ",".join(f"existing.{name}" for name in tables), **more}
         rows = bs.source("mysql_cdc", name="all", options=read)
         made = rows.write("existing").to(bs.DeltaTables(str(tmp_path / "lake")))
         followed(spark, made, tmp_path / checkpoint, during, change=change)
 
-    run("first", ["changed", "empty", "gone"], lambda: None)
+    run("first", ["changed", "empty", "gone"], "0", lambda: None)
     lost = contents(spark, tmp_path / "lake" / "existing" / "gone")
     mysql.execute("DELETE FROM existing.changed WHERE id % 2 = 0")
     mysql.execute(f"INSERT IGNORE INTO existing.changed VALUES {rows_of(chance, 'new')}")
@@ -118,7 +118,7 @@ def test_each_table_of_a_database(spark: SparkSession, mysql: MySQLServer, tmp_p
         mysql.execute("INSERT INTO existing.empty VALUES (7, 7, 'log')")
         mysql.execute("DELETE FROM existing.changed WHERE id < 5")
 
-    run("second", ["changed", "empty", "fresh"], change)
+    run("second", ["changed", "empty", "fresh"], during, change)
     for name in ("changed", "empty", "fresh"):
         found = contents(spark, tmp_path / "lake" / "existing" / name)
         assert found == Counter(mysql.execute(f"SELECT * FROM existing.{name}")), name
