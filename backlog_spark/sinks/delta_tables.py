@@ -199,8 +199,11 @@ class DeltaTables(Sink):
             groups: dict[tuple[str, str], list[Any]] = {}
             for row in self._versions(batch_df):
                 groups.setdefault((row["_database"], row["_table"]), []).append(row)
-            if batch.snapshot == "end":
-                groups.update({name: [_NO_ROWS] for name in self._to_replace() if name not in groups})
+            for name in self._to_replace() if batch.snapshot == "end" else ():
+                versions = groups.get(name, [])
+                # A TRUNCATE is skipped for a table into which nothing was written.
+                if not versions or (name not in self._tables and all(each["only_events"] for each in versions)):
+                    groups[name] = [_NO_ROWS]
             written = [self._write_table(batch_df, batch, *name, versions) for name, versions in groups.items()]
         self.written = _together(batch.batch_id, written)
 
