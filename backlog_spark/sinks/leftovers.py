@@ -117,8 +117,9 @@ class KeyFiles:
         """The keys of all batches, as a DataFrame like `keys`. Some batch has written its keys."""
         # Spark's reader widens types: a key column may have become a BIGINT meanwhile.
         schema = StructType([StructField(f"k{n}", field.dataType) for n, field in enumerate(keys.schema)])
-        files = f"{_literal(self._files.location_of('keys'))}/batch-*"
-        return keys.sparkSession.read.schema(schema).parquet(files).toDF(*keys.columns)
+        names = [name for name in self._files.names_in("keys") if name.startswith("batch-")]
+        paths = [_literal(self._files.location_of(f"keys/{name}")) for name in names]
+        return keys.sparkSession.read.schema(schema).parquet(*paths).toDF(*keys.columns)
 
     def delete(self) -> None:
         """Remove all files."""
