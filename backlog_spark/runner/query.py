@@ -95,6 +95,7 @@ _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 # How long a batch may fire timers if the query has no interval.
 _FIRING_MS = 1_000
 _LONGEST_ERROR = 500
+_SNAPSHOTS = "snapshots"  # in the checkpoint
 
 
 class BacklogQuery(QueryRuns):
@@ -139,6 +140,7 @@ class BacklogQuery(QueryRuns):
         self._options = dict(options or {})
         self._writes = threading.Lock()
         self._sink_error: BacklogError | None = None
+        self._snapshot_of: tuple[tuple[str, str], ...] = ()
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
         self._in_backlog = False  # any source of ours, at the end of the newest batch
@@ -278,7 +280,30 @@ class BacklogQuery(QueryRuns):
         with reporting_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
             return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
+    def _writer(self) -> str:
+        sources = zip(sources_of(self._node), self._infos, strict=True)
+        read = (f"{spec.format} {'' if info is None else info.address}".strip() for spec, info in sources)
+        return f"{self._name} of {', '.join(read)}"
+
+    def _find_snapshots(self) -> tuple[tuple[str, str], ...]:
+        """The tables whose snapshots the query begins with. The first start decides, for ever.
+
+        Results of keyed operators need not have each of their keys again at the end of a snapshot.
+        """
+        if self._checkpoint.latest_batch() is not None:
+            noted = self._checkpoint.newest_metadata(_SNAPSHOTS) or {"tables": []}
+            return tuple((database, table) for database, table in noted["tables"])
+        leaves = [node for node in self._node.walk() if not node.parents]
+        if self._keyed is not None or not all(isinstance(leaf, SourceNode) for leaf in leaves):
+            return ()
+        every = [() if info is None else info.snapshot_of for info in self._infos]
+        found = tuple(dict.fromkeys(name for names in every for name in names)) if all(every) else ()
+        if found or self._checkpoint.newest_metadata(_SNAPSHOTS):
+            self._checkpoint.replace_metadata(_SNAPSHOTS, {"tables": list(found)})
+        return found
+
     def _open_sinks(self, schema: StructType) -> None:
+        self._snapshot_of = self._find_snapshots()
         self._outputs.open(
             SinkContext(
                 self._spark,
@@ -289,6 +314,9 @@ class BacklogQuery(QueryRuns):
                 self._checkpoint.latest_committed(),
                 rows_are_results=self._keyed is not None,
                 of_one_table=self._is_of_one_table(),
+                snapshot_of=self._snapshot_of,
+                directory=self._checkpoint.location_of("backlog/sink"),
+                writer=self._writer(),
             ),
             {} if self._keyed is None else self._keyed.side_outputs,
         )
@@ -333,6 +361,7 @@ class BacklogQuery(QueryRuns):
                 logged.has_table_events(batch_id),
                 logged.has_changes(batch_id),
                 () if self._node.is_keyed else logged.fills(batch_id),
+                logged.snapshot(batch_id, len(self._infos)) if self._snapshot_of else "",
             )
             with self._writes:
                 self._hand_over(batch, info)

@@ -40,6 +40,13 @@ class SinkContext:
         All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
     has_gaps : bool
         The output only gets the batches that have rows for it. Its owner checks that none of these is missing.
+    snapshot_of : tuple of tuple of str
+        Database and name of each table that the first snapshots of the query's sources read. All rows of all batches up
+        to the end of these snapshots are then all rows of the tables. Empty if there is no such snapshot, or in doubt.
+    directory : str
+        A directory of this output in the checkpoint, for the sink's own files; "" if there is none. It need not exist.
+    writer : str
+        Names the query and where its sources read; the same for a new checkpoint of the query. "" if unknown.
     """
 
     spark: SparkSession
@@ -51,6 +58,9 @@ class SinkContext:
     rows_are_results: bool = False
     of_one_table: bool = False
     has_gaps: bool = False
+    snapshot_of: tuple[tuple[str, ...], ...] = ()
+    directory: str = ""
+    writer: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,9 @@ class BatchInfo:
         Database and name of tables that got new columns right after the rows of this batch, and the values that all
         their rows then have in them, as `backlog_spark.spi.offset_flags.FILLS` has them. Only for a sink whose `fills`
         is true.
+    snapshot : "", "part" or "end"
+        With ``SinkContext.snapshot_of``: ``part`` if rows of a snapshot follow in later batches, ``end`` if this batch
+        has the last ones. A replay has the same value. A source may read a snapshot again later.
     """
 
     batch_id: int
@@ -78,6 +91,7 @@ class BatchInfo:
     has_table_events: bool = False
     has_changes: bool = False
     fills: tuple[tuple[str, str, str], ...] = ()
+    snapshot: Literal["", "part", "end"] = ""
 
 
 @dataclass(frozen=True)

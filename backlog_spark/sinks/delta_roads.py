@@ -146,7 +146,7 @@ class DirectRoad(Road):
 
     def _refusal_of_batch(self) -> str:
         """Why Spark writes the batch, whatever its size; empty if delta-rs may."""
-        if self.batch.info.is_backlog:
+        if self.batch.info.is_backlog or self.batch.info.snapshot:
             return "it is backlog"
         if self.merges and self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"

@@ -76,6 +76,7 @@ class Outputs:
                 schema=schema,
                 key_is_unique_in_backlog=False,
                 rows_are_results=False,
+                snapshot_of=(),
             )
             self._sinks[name].open(side)
         self.main.open(context)

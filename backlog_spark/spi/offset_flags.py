@@ -6,6 +6,9 @@ A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`
 ``fills`` has new columns that old rows get at the end of the batch. Offsets of other sources have another form and no
 flags.
 
+``isSnapshot`` of a source that first reads a complete snapshot of its tables: true as long as rows of it follow after
+this offset, false afterwards. Here an absent flag is neither.
+
 For display an offset may also have the numbers ``rows`` (read so far), ``total`` (an estimate of all rows of the
 backlog), and ``committedMs``: when the oldest and the newest row of the batch that ends here were committed at the
 source, in milliseconds since 1970.
@@ -29,6 +32,7 @@ __all__ = [
     "is_processing_backlog",
     "parse_offset",
     "rows_behind",
+    "snapshot_follows",
 ]
 
 
@@ -82,6 +86,12 @@ def has_changes(end: Mapping[str, Any] | None) -> bool:
 def fills(end: Mapping[str, Any] | None) -> tuple[tuple[str, str, str], ...]:
     """New columns that all rows of a table get at this offset: database, table and values, as in `FILLS`."""
     return tuple((database, table, values) for database, table, values in (end or {}).get(FILLS, ()))
+
+
+def snapshot_follows(offset: Mapping[str, Any] | None) -> bool | None:
+    """Whether rows of a complete snapshot follow after this offset; None if it does not say."""
+    found = None if offset is None else offset.get("isSnapshot")
+    return found if isinstance(found, bool) else None
 
 
 def committed_ms(end: Mapping[str, Any] | None) -> tuple[int, int] | None:

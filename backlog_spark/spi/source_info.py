@@ -58,6 +58,12 @@ class SourceInfo:
     notices_old_rows : bool
         It notices when rows that it gave have other values by now, without a change of each. It takes the options
         `REWRITING_ALTER` and `FILLS_COLUMNS`.
+    snapshot_of : tuple of (str, str)
+        Database and name of each table of which it first reads a complete snapshot; empty if it reads none, or if its
+        stream leaves out statements that remove rows. Its offsets have ``isSnapshot``: true as long as rows of that
+        snapshot follow, false afterwards.
+    address : str
+        Where it reads from, for people and to tell sources apart; without secrets.
 
     Raises
     ------
@@ -76,6 +82,8 @@ class SourceInfo:
     reads_again: bool = False
     renews: bool = False
     notices_old_rows: bool = False
+    snapshot_of: tuple[tuple[str, str], ...] = ()
+    address: str = ""
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

@@ -317,6 +317,7 @@ class Offset:
             "version": _VERSION,
             "isProcessingBacklog": self.is_processing_backlog,
             "isBacklog": self.is_backlog,
+            "isSnapshot": not self.complete,
             "phase": "start" if self.is_undecided else "binlog" if self.complete else "snapshot",
             "server": self.server,
             "tables": _tables_to_json(self.tables),

@@ -160,6 +160,8 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         key = ("_database", "_table", *key) if {"_database", "_table"} <= set(parsed.metadata) else ()
     # If the log can be backlog, backlog also has updates and deletes.
     inserts_only = parsed.has_snapshot and parsed.backlog_lag_ms is None
+    # Rows that such a stream never removes are there on purpose.
+    archives = "delete" in parsed.skipped or "skip" in map(parsed.event_policy, ("truncate", "drop"))
     return SourceInfo(
         key=key,
         starts_in_backlog=parsed.has_snapshot,
@@ -172,6 +174,8 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         reads_again=parsed.signal_table is not None,
         renews=parsed.renews,
         notices_old_rows=parsed.evolves,
+        snapshot_of=tuple((t.database, t.table) for t in tables) if parsed.has_snapshot and not archives else (),
+        address=f"{parsed.host}:{parsed.port}",
     )
 
 
