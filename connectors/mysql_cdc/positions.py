@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["FAR", "FIRST_EVENT", "BinlogPosition", "byte_at", "file_number", "sequence_at"]
+__all__ = ["FAR", "FIRST_EVENT", "BinlogPosition", "byte_at", "bytes_at", "file_number", "sequence_at"]
 
 FIRST_EVENT = 4
 """Offset of the first event in a binary log file."""
@@ -16,6 +17,7 @@ FAR = 1 << 32
 
 # Files of 256 GiB, 33 million of them: one a minute for 63 years.
 _POS_BITS, _FILE_BITS = 38, 25
+_POS_MASK = (1 << _POS_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -65,4 +67,9 @@ def sequence_at(file: int, pos: int) -> int:
 
 def byte_at(sequence: int) -> int:
     """The offset in its file that `sequence_at` put into the number."""
-    return sequence & ((1 << _POS_BITS) - 1)
+    return sequence & _POS_MASK
+
+
+def bytes_at(sequences: Iterable[int]) -> list[int]:
+    """`byte_at` of each."""
+    return [sequence & _POS_MASK for sequence in sequences]

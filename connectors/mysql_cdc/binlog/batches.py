@@ -16,7 +16,7 @@ from ..bounded import PIECE_BYTES
 from ..offsets import Offset, SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
-from ..positions import BinlogPosition, byte_at, sequence_at
+from ..positions import BinlogPosition, byte_at, bytes_at, sequence_at
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import Fixed, TableName
 from ..schema.key_order import OrderBytes
@@ -121,7 +121,7 @@ class _Changes:
         found.rows += rows
         found.kinds += kinds
         found.sequences += [sequence + self._shift for sequence in sequences] if self._shift else sequences
-        found.positions += [byte_at(change.at)] * count if change.is_compressed else map(byte_at, sequences)
+        found.positions += [byte_at(change.at)] * count if change.is_compressed else bytes_at(sequences)
         found.origins += [change] * count
         found.covered += [covered or None] * count
         return count

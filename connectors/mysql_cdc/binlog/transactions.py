@@ -56,7 +56,8 @@ def whole_transactions(
                 yield from () if change.is_rolled_back else held
                 yield change
                 start = change.position
-            held, rows, size, seen, savepoints, is_whole = [], 0, 0, 0, _Savepoints(), None
+            held, rows, size, seen, is_whole = [], 0, 0, 0, None
+            savepoints.clear()
         elif isinstance(change, Savepoint):
             if not change.is_back:
                 savepoints.tell(change.name, seen)
@@ -98,6 +99,10 @@ class _Savepoints:
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}  # by the name as written, in order
+
+    def clear(self) -> None:
+        """Forget all of them: the transaction has ended."""
+        self._told.clear()
 
     def tell(self, name: str, seen: int) -> None:
         """Add a savepoint after ``seen`` changes."""
