@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from backlog_spark.errors import SettingError
 from backlog_spark.sinks import BatchInfo, DeltaTables, DeltaUpsert, SinkContext
-from backlog_spark.sinks.leftovers import names_to_remove
+from backlog_spark.sinks.leftovers import KeyFiles, names_to_remove
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,6 +141,17 @@ def test_a_batch_that_failed_after_it_wrote_its_keys(spark: SparkSession, tmp_pa
     again.write(spark.createDataFrame(inserts([(*A, 1, "new")]), SCHEMA), info(0, 2))
     again.write(spark.createDataFrame(inserts([(*A, 4, "new")]), SCHEMA), info(1, 2))
     assert contents(spark, tmp_path / "t") == [(*A, 1, "new"), (*A, 4, "new")]
+
+
+def test_keys_with_a_type_that_became_wider_and_a_path_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    files = KeyFiles(spark, str(tmp_path / "c[1]{a}?*"))
+    for number, (kind, keys) in enumerate((("int", [1, None]), ("bigint", [2**40]))):
+        frame = spark.createDataFrame([(key, "a") for key in keys], f"id {kind}, `a.b` string")
+        files.write(spark.createDataFrame([(5, "left from before")], "id int, `a.b` string"), number)
+        files.write(frame, number)
+    assert sorted(map(tuple, files.read(frame).collect()), key=str) == [(1, "a"), (2**40, "a"), (None, "a")]
+    files.delete()
+    assert not files.exist()
 
 
 def test_keep_and_refuse(spark: SparkSession, tmp_path: Path) -> None:
