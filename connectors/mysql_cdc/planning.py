@@ -231,6 +231,6 @@ class BatchPlanner:
             return
         raise BacklogError(
             f"{gone.problem} A batch was planned whose rows are gone, but the log after its end is there.",
-            "FLUSH BINARY LOGS, then PURGE BINARY LOGS TO the newest file. Start the query again after that: it reads "
-            "the tables again.",
+            "Commit any change, FLUSH BINARY LOGS, then PURGE BINARY LOGS TO the newest file. Start the query again "
+            "after that: it reads the tables again.",
         )

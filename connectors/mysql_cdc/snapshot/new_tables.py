@@ -112,7 +112,8 @@ class Joining:
         try:
             end = end_position(connection, self._options)
             here = replace(self._options, server=server_identity(connection))
-            changes = read_changes(here, tables, offset.position, end, timeline=later)
+            begin = replace(offset.position, gtids=offset.gtid)
+            changes = read_changes(here, tables, begin, end, timeline=later)
             # Dropped and made again: joins once the log was read up to there.
             dropped = [c.schema for c in changes if isinstance(c, TableEmptied) and c.kind == DROP]
         except SchemaChanged:
