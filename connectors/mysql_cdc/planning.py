@@ -153,7 +153,8 @@ class BatchPlanner:
         now, pace = time.time() * 1000, self._pace
         if not pace.due(start, now):
             return None
-        given = end = self._binlog.next(connection, start, limit, now, self._hearing.table(connection))
+        signals, passes = self._hearing.table(connection), self._joining.waits(start)
+        given = end = self._binlog.next(connection, start, limit, now, signals, passes)
         if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
             joined = self._joining.step(connection, start, end, self._options.max_rows, now)
             if start.joining and joined and not joined.joining and pace.available_now:
