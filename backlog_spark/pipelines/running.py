@@ -17,6 +17,7 @@ from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
 from backlog_spark.pipelines.declared import Pipeline
+from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.sinks.delta_tables import DeltaTables
@@ -118,7 +119,7 @@ def start(pipeline: Pipeline, spark: SparkSession) -> list[BacklogQuery]:
 
 
 def wait(queries: list[BacklogQuery]) -> bool:
-    """Wait until all queries have ended. If one fails the others end after their running batch.
+    """Wait until all queries have ended. If one fails, or is stopped from elsewhere, the others end after their batch.
 
     The first Ctrl-C (or SIGTERM) lets each query end after its running batch, the second one ends it at once.
 
@@ -133,12 +134,16 @@ def wait(queries: list[BacklogQuery]) -> bool:
         After the second signal.
     Exception
         The error of the first query that failed.
+    BacklogError
+        A query was stopped before its end, through Spark and not by a signal.
     """
     signals: list[int] = []
+    stopped: BacklogQuery | None = None
     try:
         with ending_on_interrupt(*queries), _counting(signals):
             while any(query.isActive for query in queries):
-                if any(query.exception() is not None for query in queries):
+                stopped = stopped or (None if signals else _stopped(queries))
+                if stopped is not None or any(query.exception() is not None for query in queries):
                     for query in queries:
                         query.stop(after_batch=True)
                 time.sleep(_LOOK_S)
@@ -149,7 +154,19 @@ def wait(queries: list[BacklogQuery]) -> bool:
         error = query.exception()
         if error is not None:
             raise error
+    stopped = stopped or (None if signals else _stopped(queries))
+    if stopped is not None:
+        raise BacklogError(
+            f"Query {stopped.name} was stopped through Spark before the end of its input, not by this command.",
+            "Look for who calls stop() on Spark's queries or session. The next run continues from the checkpoint "
+            f"{stopped.checkpointLocation}.",
+        )
     return not signals
+
+
+def _stopped(queries: list[BacklogQuery]) -> BacklogQuery | None:
+    """A query that has ended because somebody stopped it."""
+    return next((query for query in queries if query.jobStatus is JobStatus.CANCELED), None)
 
 
 @contextlib.contextmanager

@@ -45,6 +45,8 @@ _PAUSE_S = 0.1
 _DIRECTORY = "backlog/drivers"
 _FORM = re.compile(r"(\d+)-([0-9a-f]{32})\.json")
 
+_KEYS = {"pid", "host", "at"}
+
 Claim = tuple[int, str]
 """Number and UUID. The greatest one is the newest."""
 
@@ -138,13 +140,13 @@ class DriverClaim:
         if claim == self._mine:
             return f", or {_DIRECTORY} was removed from it"
         who = self._read(claim)
-        return f" (process {who['pid']} on {who['host']}, {who['at']})" if who else ""
+        return f" (process {who['pid']} on {who['host']}, {who['at']})" if who and who.keys() >= _KEYS else ""
 
     def _is_dead(self, claim: Claim) -> bool:
         """Whether the process of an older claim is known not to run its query any more."""
         who = self._read(claim)
         # Without a claim it has ended. This process runs one query at a time on a checkpoint.
-        return who is None or (bool(who) and is_dead(who, by=os.getpid()))
+        return who is None or is_dead(who, by=os.getpid())
 
     def _read(self, claim: Claim) -> dict[str, Any] | None:
         """Who made a claim. None without the claim; {} if its machine stopped before it was on the disk."""
@@ -157,12 +159,14 @@ class DriverClaim:
 def is_dead(who: Mapping[str, Any], *, by: int | None = None) -> bool:
     """Whether the process that wrote a claim is known not to run its query any more. False for another machine's.
 
+    Also False if the claim does not say which process it is: it was cut off, or is another version's.
+
     Parameters
     ----------
     by : int, optional
         A process whose earlier claims count as dead: the one that makes a new claim.
     """
-    if who["machine"] is None or who["machine"] != _machine():
+    if who.get("machine") is None or who["machine"] != _machine() or not isinstance(who.get("pid"), int):
         return False
     return who["pid"] == by or not _runs(who["pid"])
 

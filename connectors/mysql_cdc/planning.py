@@ -158,7 +158,8 @@ class BatchPlanner:
         now, pace = time.time() * 1000, self._pace
         if not pace.due(start, now):
             return None
-        given = end = self._binlog.next(connection, start, limit, now, self._hearing.table(connection))
+        signals, passes = self._hearing.table(connection), self._joining.waits(start)
+        given = end = self._binlog.next(connection, start, limit, now, signals, passes)
         if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
             joined = self._joining.step(connection, start, end, self._options.max_rows, now)
             if start.joining and joined and not joined.joining and pace.available_now:
@@ -236,6 +237,6 @@ class BatchPlanner:
             return
         raise BacklogError(
             f"{gone.problem} A batch was planned whose rows are gone, but the log after its end is there.",
-            "FLUSH BINARY LOGS, then PURGE BINARY LOGS TO the newest file. Start the query again after that: it reads "
-            "the tables again.",
+            "Commit any change, FLUSH BINARY LOGS, then PURGE BINARY LOGS TO the newest file. Start the query again "
+            "after that: it reads the tables again.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backlog_spark.errors import BacklogError
 
@@ -22,10 +22,15 @@ _POS_MASK = (1 << _POS_BITS) - 1
 
 @dataclass(frozen=True)
 class BinlogPosition:
-    """A position in one server's binary log. In an offset it is always the end of a transaction."""
+    """A position in one server's binary log. In an offset it is always the end of a transaction.
+
+    ``gtids``: the transactions before it, as an offset keeps them; "" if they are not known. They show whether anything
+    is missing when the file has been purged (`server.purged`), and are no part of the position's identity.
+    """
 
     file: str
     pos: int
+    gtids: str = field(default="", compare=False, repr=False)
 
     @property
     def file_number(self) -> int:

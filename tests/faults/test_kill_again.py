@@ -13,6 +13,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, forget_log, options
 
 from .test_kill_driver import (
+    LIVES,
     ROWS,
     Job,
     Moment,
@@ -101,3 +102,19 @@ def test_a_driver_that_is_killed_while_it_reads_again_loses_and_repeats_nothing(
     assert sum(end.get("hasTableEvents", False) for end in ends) >= 1
     for start, end in itertools.pairwise(ends):
         assert end["isBacklog"] == start["isProcessingBacklog"]
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_reads_on_if_all_that_was_purged_meanwhile_was_read(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path
+) -> None:
+    table = "faults.purged"
+    create(mysql, table)
+    given = {"snapshot.mode": "when_needed", "chunkSize": 1_000, "maxRowsPerBatch": 4_000}
+    job = Job(tmp_path, options(mysql, table, **given), "1 second")
+    for moment in LIVES[:3]:
+        run_and_kill(job, moment, tmp_path / "driver.log")
+        forget_log(mysql)
+    with Writers(mysql, table, 3, threads=1, keys=ROWS) as writers:
+        finish(spark, mysql, table, job, writers)
+    assert not any(job.offset(batch).get("hasTableEvents", False) for batch in range(job.newest("commits") + 1))

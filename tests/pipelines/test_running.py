@@ -129,6 +129,41 @@ pipeline:
     assert rows_of(spark, tmp_path / "sums") == Counter(mysql.execute(sums))
 
 
+def test_a_query_that_is_stopped_through_spark_is_no_success(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path
+) -> None:
+    """The other query of the pipeline ends too, after its batch."""
+    create(mysql, "halted", 10)
+    sinks = "".join(
+        f"  - type: delta_upsert\n    name: {name}\n    from: orders\n    path: {tmp_path}/{name}\n    keys: [id]\n"
+        f"    checkpoint: {tmp_path}/c/{name}\n"
+        for name in ("one", "two")
+    )
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"""\
+source:
+  type: mysql_cdc
+  name: orders
+  host: 127.0.0.1
+  port: {mysql.port}
+  user: root
+  table: halted.orders
+sink:
+{sinks}pipeline:
+  name: halted
+  interval: 100 ms
+""")
+    pipeline = load(str(file))
+    queries = start(pipeline, session_for(pipeline))
+    for query in queries:
+        query.processAllAvailable()
+    queries[1].streamingQuery.stop()
+    with pytest.raises(BacklogError, match=r"halted-two was stopped through Spark.*next run continues"):
+        wait(queries)
+    assert not any(query.isActive for query in queries)
+    assert [query.exception() for query in queries] == [None, None]
+
+
 def test_side_outputs_have_sinks_of_the_same_query(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "split")
     file = tmp_path / "pipeline.yaml"

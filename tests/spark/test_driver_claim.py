@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -116,13 +117,17 @@ def test_a_running_driver_is_waited_for(checkpoint: Checkpoint, monkeypatch: pyt
     claim.check()
 
 
-@pytest.mark.parametrize("machine", ["another", None, "stopped before the claim was on its disk"])
+@pytest.mark.parametrize(
+    ("machine", "written"),
+    [("another", None), (None, None), ("stopped before the claim was on its disk", ""), ("of another version", "{}"),
+     ("without its pid", json.dumps({"version": 1, "machine": driver_claim._machine()}))],
+)  # fmt: skip
 def test_a_driver_of_another_machine_is_waited_for_a_while(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, machine: str | None
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, machine: str | None, written: str | None
 ) -> None:
     name = left_by(checkpoint, 2**30, machine)
-    if machine and machine.startswith("stopped"):
-        checkpoint.write_file(name, "")
+    if written is not None:
+        checkpoint.write_file(name, written)
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(driver_claim, "monotonic", lambda: next(clock))
     pauses: list[None] = []
@@ -153,4 +158,12 @@ def test_without_its_claim_a_driver_is_fenced(checkpoint: Checkpoint) -> None:
     claim.take()
     checkpoint.delete("backlog/drivers")
     with pytest.raises(NewerDriver, match="or backlog/drivers was removed"):
+        claim.check()
+
+
+def test_a_newer_claim_that_does_not_say_whose_it_is(checkpoint: Checkpoint) -> None:
+    claim = DriverClaim(checkpoint)
+    claim.take()
+    checkpoint.write_file(left_by(checkpoint, 1, None), json.dumps({"version": 9}))
+    with pytest.raises(NewerDriver, match="Another driver has started"):
         claim.check()

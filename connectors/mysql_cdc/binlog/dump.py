@@ -22,7 +22,7 @@ from ..server.connection import ServerConnection, check_identity, log_files
 from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.log_gone import LogGone
 
-__all__ = ["Dump", "broken_off", "explained", "open_dump"]
+__all__ = ["Dump", "broken_off", "explained", "lacks_file", "open_dump"]
 
 # A dump is dead if it is silent for so many heartbeats. MySQL also sends them while it skips transactions.
 _MISSED = 3
@@ -30,6 +30,7 @@ _COM_BINLOG_DUMP_GTID, _NON_BLOCK, _THROUGH_GTID = 0x1E, 1, 4
 
 # The file is shorter than the position, or another GTID stands there.
 _NO_SUCH_PLACE = ("position > file size", "impossible position", "not in the master's binlog", "missing the gtid")
+_NO_FILE = "could not find first log file"
 _LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
@@ -98,11 +99,17 @@ def broken_off(error: Exception) -> str | None:
     return found[1] if found else None
 
 
+def lacks_file(error: Exception) -> bool:
+    """Whether the server does not have the log file at which a dump should begin."""
+    told = error.args if isinstance(error, pymysql.err.OperationalError) and len(error.args) > 1 else (0, "")
+    return told[0] == 1236 and _NO_FILE in str(told[1]).lower()
+
+
 def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:
     code, text = error.args[0], str(error.args[1] if len(error.args) > 1 else "")
     if code == 1236:
         lowered = text.lower()
-        if "purged" in lowered or "could not find first log file" in lowered:
+        if "purged" in lowered or _NO_FILE in lowered:
             return LogGone(
                 f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
                 "Their changes can no longer be read: start with a new checkpoint, and raise "

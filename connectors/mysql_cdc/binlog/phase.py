@@ -91,10 +91,11 @@ class BinlogPhase:
         limit: ReadLimit,
         now: float,
         signal_table: TableSchema | None = None,
+        passes: bool = False,
     ) -> Offset | None:
         """The end of the batch after ``start``; None if the log has nothing for one.
 
-        ``signal_table``: the table whose new rows are `signals`.
+        ``signal_table``: the table whose new rows are `signals`. ``passes``: a batch without rows is wanted as well.
 
         Raises
         ------
@@ -135,7 +136,7 @@ class BinlogPhase:
             end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
             return replace(end, table_events=planner.events_until(last), is_finished=True)
         needs_place = (start.gone and start.position is None) or (start.requests.queue and _has_no_place(start))
-        if position is None and (start.is_lagging or needs_place):
+        if position is None and (start.is_lagging or needs_place or (passes and until != origin)):
             # The rest of the log has no rows of the tables: the backlog ends here, tables may join from here on, and
             # ranges may be read again as of here.
             position = until

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -222,8 +223,11 @@ class BinlogPlanner:
             # Values are decoded only of rows that are kept, to travel with their partition.
             return self._kept + size + more > KEPT_BYTES
 
+        scanned = self._scanned
+        if isinstance(scanned, BinlogPosition):
+            scanned = replace(scanned, gtids=str(self._gtids or ""))
         for change in read_changes(
-            self._options, self.tables, self._scanned, until, timeline=self._timeline, counts=counts,
+            self._options, self.tables, scanned, until, timeline=self._timeline, counts=counts,
             signals=self._signal_table,
         ):  # fmt: skip
             if isinstance(change, TableAltered):

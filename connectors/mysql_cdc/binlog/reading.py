@@ -22,8 +22,9 @@ from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
 from ..server.connection import connect, log_files, query
 from ..server.gtid import GtidSet, MariaDbGtids
+from ..server.purged import present
 from ..server.retries import Retries, is_transient
-from .dump import broken_off, explained, open_dump
+from .dump import broken_off, explained, lacks_file, open_dump
 from .events import Events, NotYetSent
 from .log_position import LargeFile
 from .records import (
@@ -73,7 +74,8 @@ def read_changes(
     options, tables
         Where to read and which tables. Rows of other tables are skipped undecoded.
     start : BinlogPosition or str
-        The end of a transaction, or a GTID set whose transactions are skipped.
+        The end of a transaction, or a GTID set whose transactions are skipped. If the server has purged the file of a
+        position whose GTIDs are known, and no transaction after it, reading begins with the log.
     until : BinlogPosition, optional
         The end of a transaction or of the log. Transactions that begin at or after it are not read. All before it have
         been read when this returns, even if that means to wait for the server.
@@ -157,6 +159,12 @@ def read_changes(
                 following = _file_after(options, broken)
                 if following:
                     start, done, passed = BinlogPosition(following, FIRST_EVENT), 0, None
+                    continue
+            if isinstance(start, BinlogPosition) and lacks_file(error):
+                with connect(options) as connection:
+                    found = present(connection, start)
+                if found != start:
+                    start = found
                     continue
             if isinstance(error, pymysql.err.MySQLError) and not is_transient(error):
                 raise explained(error, start) from None

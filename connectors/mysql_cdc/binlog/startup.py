@@ -24,7 +24,8 @@ from ..schema.table import SchemaChanged
 from ..server import mariadb
 from ..server.connection import is_mariadb, log_files, query, text
 from ..server.gtid import GtidSet, previous_gtids
-from ..server.mysql import check_log, end_position, has_gtids
+from ..server.mysql import end_position, has_gtids
+from ..server.purged import check_log
 from ..server.retries import is_transient
 from ..server.unlogged import without_prepared
 from ..server.watermark import origin

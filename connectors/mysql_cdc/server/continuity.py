@@ -10,6 +10,7 @@ Source: MySQL Reference Manual, "Replication with Global Transaction Identifiers
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pymysql
@@ -24,7 +25,8 @@ from .connection import is_mariadb, query
 from .failover import known_gtids
 from .gtid import GtidSet, MariaDbGtids
 from .log_gone import LogGone
-from .mysql import check_log, has_gtids
+from .mysql import has_gtids
+from .purged import check_log, present
 
 __all__ = ["check_history"]
 
@@ -42,20 +44,21 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
         Says what is missing or different.
     """
     check_log(connection, start)
+    position = None if start.position is None else present(connection, replace(start.position, gtids=start.gtid))
     if is_mariadb(connection):
-        if start.position is not None and start.position.pos >= FAR:
+        if position is not None and position.pos >= FAR:
             # The server gives no GTIDs for a position beyond 4 GiB.
-            _check_position(options, start.position, MariaDbGtids(start.gtid), start.gtid)
+            _check_position(options, position, MariaDbGtids(start.gtid), start.gtid)
         return
     known = known_gtids(start)
     if known is None or not has_gtids(connection):
         return
     _check_executed(connection, known)
-    if start.position is not None and start.gtid_until is None:
+    if position is not None and start.gtid_until is None:
         # Purged transactions are not in the log. A dump that does not skip them is refused.
         read = GtidSet(start.gtid)
         read.update(GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0])))
-        _check_position(options, start.position, str(read), start.gtid)
+        _check_position(options, position, str(read), start.gtid)
 
 
 def _check_executed(connection: Connection[Any], known: GtidSet) -> None:

@@ -18,10 +18,9 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from ..offsets import Offset
 from ..options import MySqlOptions
 from ..output.metadata import check_names
-from ..positions import FAR, FIRST_EVENT, BinlogPosition
+from ..positions import FIRST_EVENT, BinlogPosition
 from ..schema.choice import matches
 from ..schema.columns import made_by
 from ..schema.ddl.renames import made_by_tool
@@ -34,20 +33,17 @@ from .connection import (
     NO_TABLE,
     connect,
     is_mariadb,
-    log_files,
     open_connection,
     query,
     server_identity,
     server_time_ms,
     text,
 )
-from .gtid import GtidSet, MariaDbGtids
-from .log_gone import LogGone
+from .gtid import MariaDbGtids
 from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_ignored, check_replica
-from .watermark import NO_GTIDS, PositionWatermark, watermark
+from .watermark import NO_GTIDS, PositionWatermark
 
 __all__ = [
-    "check_log",
     "check_server",
     "check_tables",
     "connect",
@@ -388,48 +384,3 @@ def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[H
     # Columns of the storage engine itself have no type, and are not logged.
     every = [text(row[0]) for row in query(connection, f"SHOW EXTENDED COLUMNS FROM {schema.qualified}") if row[1]]
     return tuple(Hidden(index) for index, name in enumerate(every) if name.lower() not in shown)
-
-
-def _check_file(connection: Connection[Any], position: BinlogPosition) -> None:
-    if position.file not in dict(log_files(connection)):
-        raise LogGone(
-            f"The server has purged binary logs that are still needed: from {position.file} on.",
-            "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
-        )
-
-
-def check_log(connection: Connection[Any], start: Offset) -> None:
-    """Refuse a binary log that lacks changes that a query continuing at ``start`` would read.
-
-    Raises
-    ------
-    LogGone
-        Says what is missing.
-    """
-    low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
-    if start.position:
-        if is_mariadb(connection) and start.position.pos < FAR:
-            mariadb.check_position(connection, start.position, start.gtid)
-        elif not is_mariadb(connection):
-            _check_file(connection, start.position)
-    elif low:
-        mark = watermark(low)
-        if isinstance(mark, PositionWatermark):
-            if is_mariadb(connection):
-                mariadb.check_position(connection, mark.position, str(mark.gtids))
-            else:
-                _check_file(connection, mark.position)
-            return
-        if not has_gtids(connection):
-            raise SettingError(
-                "gtid_mode", "not ON", "the checkpoint was made with GTIDs and its snapshot needs them.",
-                "Set gtid_mode=ON on the server, or start with a new checkpoint.",
-            )  # fmt: skip
-        # The server must not have purged transactions that are not in the watermark.
-        purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
-        if not mark.gtids.issuperset(purged):
-            raise LogGone(
-                f"The server has purged binary logs that are still needed: up to {purged}, of which only {low} "
-                "was read.",
-                "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
-            )

@@ -11,7 +11,7 @@ from backlog_spark.common.durations import format_duration
 
 from ..offsets import Offset
 from .connection import query
-from .mysql import check_log
+from .purged import check_log
 
 __all__ = ["Retention", "kept_ms"]
 

@@ -6,7 +6,7 @@ the position decides, the GTIDs later show whether it is still the same log. MyS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backlog_spark.errors import BacklogError
 
@@ -53,10 +53,13 @@ class GtidWatermark:
 
 @dataclass(frozen=True)
 class PositionWatermark:
-    """All transactions before a log position of MariaDB, or of MySQL without GTIDs."""
+    """All transactions before a log position of MariaDB, or of MySQL without GTIDs.
+
+    MySQL's also has GTIDs if it stands for a place of the log that a stream with GTIDs has reached.
+    """
 
     position: BinlogPosition
-    gtids: MariaDbGtids
+    gtids: GtidSet | MariaDbGtids
 
     def includes(self, uuid: str, number: int, sequence: int) -> bool:
         """As `GtidWatermark.includes`. No transaction spans the position, because it is the end of one."""
@@ -83,20 +86,21 @@ def watermark(text: str) -> Watermark:
     file, _, pos = position.rpartition(":")
     if not file or not pos.isdigit():
         raise BacklogError(f"{text!r} is not a low watermark.", "Expected GTIDs@file:position.")
-    return PositionWatermark(BinlogPosition(file, int(pos)), MariaDbGtids(gtids))
+    of_mysql = ":" in gtids
+    return PositionWatermark(BinlogPosition(file, int(pos)), GtidSet(gtids) if of_mysql else MariaDbGtids(gtids))
 
 
 def resume_after(text: str) -> BinlogPosition | str:
     """Where `read_changes` starts after a low watermark: its log position, or MySQL's GTID set."""
     low = watermark(text)
-    return low.position if isinstance(low, PositionWatermark) else text
+    return replace(low.position, gtids=str(low.gtids)) if isinstance(low, PositionWatermark) else text
 
 
 def origin(offset: Offset) -> BinlogPosition | str:
     """Where `read_changes` continues after an offset of the binary log phase."""
     if offset.position is None:
         return resume_after(offset.start)
-    return offset.gtid if offset.gtid_until else offset.position
+    return offset.gtid if offset.gtid_until else replace(offset.position, gtids=offset.gtid)
 
 
 def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:

@@ -47,6 +47,12 @@ class Joining:
         self._snapshots = snapshots
         self._looked_ms: float | None = None
         self._looked_for: tuple[TableName, ...] = ()
+        self._statements_until: BinlogPosition | None = None
+
+    def waits(self, start: Offset) -> bool:
+        """Whether a table was found that joins as soon as the log has been read beyond statements about it."""
+        until = self._statements_until
+        return until is not None and start.position is not None and start.position.sort_key() < until.sort_key()
 
     def step(
         self, connection: Connection[Any], start: Offset, end: Offset | None, wanted: int, now_ms: float
@@ -93,10 +99,11 @@ class Joining:
 
     def _found(self, connection: Connection[Any], offset: Offset, now_ms: float) -> list[TableSchema]:
         """New tables whose columns are the same from the offset's position up to now."""
-        is_new = offset.gone != self._looked_for
+        is_passed = self._statements_until is not None and not self.waits(offset)
+        is_new = is_passed or offset.gone != self._looked_for
         if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_MS and not is_new:
             return []
-        self._looked_ms, self._looked_for = now_ms, offset.gone
+        self._looked_ms, self._looked_for, self._statements_until = now_ms, offset.gone, None
         names = [name for name in offset.gone if not is_missing(connection, *name)]
         if self._options.adds_tables:
             captured = {*offset.gone, *((t.database, t.table) for t in offset.tables)}
@@ -109,15 +116,18 @@ class Joining:
         self._tables.check_like(tables)
         assert offset.position is not None
         later = Statements()
+        end = end_position(connection, self._options)
         try:
-            end = end_position(connection, self._options)
             here = replace(self._options, server=server_identity(connection))
-            changes = read_changes(here, tables, offset.position, end, timeline=later)
+            begin = replace(offset.position, gtids=offset.gtid)
+            changes = read_changes(here, tables, begin, end, timeline=later)
             # Dropped and made again: joins once the log was read up to there.
             dropped = [c.schema for c in changes if isinstance(c, TableEmptied) and c.kind == DROP]
         except SchemaChanged:
+            self._statements_until = end
             return []
         altered = {(t.database, t.table) for t in (*dropped, *(found.schema for found in later.found))}
+        self._statements_until = end if altered else None
         return [
             table
             for table in tables

@@ -36,7 +36,7 @@ from ..schema.declared import DeclaredTables
 from ..schema.keys import Key
 from ..schema.table import TableSchema
 from ..server.connection import server_time_ms
-from ..server.gtid import MariaDbGtids
+from ..server.gtid import GtidSet
 from ..server.mysql import is_missing, load_schema, low_watermark
 from ..server.retries import is_transient
 from ..server.session import Session
@@ -217,7 +217,7 @@ def _low(here: Offset) -> str:
     """The place that rows are as of: a position if possible, since by GTID the server scans its log file for it."""
     if here.position is None or here.gtid_until is not None or here.server.startswith("mariadb-"):
         return as_of(here)
-    return str(PositionWatermark(here.position, MariaDbGtids("")))
+    return str(PositionWatermark(here.position, GtidSet(here.gtid)))
 
 
 def _sequence(position: BinlogPosition, start: Offset) -> int:

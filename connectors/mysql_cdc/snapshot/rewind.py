@@ -18,6 +18,7 @@ import marshal
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pymysql.connections import Connection
@@ -32,8 +33,9 @@ from ..schema.ddl.timeline import Statements, Timeline
 from ..schema.key_order import OrderBytes
 from ..schema.keys import Key
 from ..schema.table import SchemaChanged, TableSchema
+from ..server.gtid import MariaDbGtids, is_mariadb_source
 from ..server.mysql import query
-from ..server.watermark import Watermark, resume_after
+from ..server.watermark import Watermark, resume_after, watermark
 
 __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
 
@@ -74,6 +76,7 @@ class RewindLog(ABC):
         self._options = options
         self._schema = schema
         self._reached = resume_after(low)
+        self._passed = watermark(low).gtids
         self.is_emptied = False
         """Whether the table was truncated or dropped since the low watermark. The log ends there."""
         self._timeline = Timeline()
@@ -115,9 +118,11 @@ class RewindLog(ABC):
             return
         pending: list[tuple[Any, ...]] = []
         size = 0
-        for change in read_changes(self._options, (self._schema,), self._reached, until, timeline=self._timeline):
+        for change in read_changes(self._options, (self._schema,), self._begin(), until, timeline=self._timeline):
             if isinstance(change, TransactionEnd):
                 self._reached = change.position
+                if change.uuid and is_mariadb_source(change.uuid) == isinstance(self._passed, MariaDbGtids):
+                    self._passed.passed(change.uuid, change.number)
                 continue
             if isinstance(change, TableAltered):
                 self._note_absent()
@@ -134,10 +139,15 @@ class RewindLog(ABC):
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # the log is read up to there: the next chunk need not look again
 
+    def _begin(self) -> BinlogPosition | str:
+        """Where the log is read on."""
+        reached = self._reached
+        return replace(reached, gtids=str(self._passed)) if isinstance(reached, BinlogPosition) else reached
+
     def is_altered(self, until: BinlogPosition) -> bool:
         """Whether the table was altered between the log's present end and ``until``. Does not change the log."""
         later = Statements()
-        found = read_changes(self._options, (self._schema,), self._reached, until, timeline=later)
+        found = read_changes(self._options, (self._schema,), self._begin(), until, timeline=later)
         emptied = [change for change in found if isinstance(change, TableEmptied)]
         return bool(later.found or emptied)
 

@@ -538,3 +538,35 @@ def test_a_bounded_snapshot_ends_though_a_table_was_truncated_or_dropped_meanwhi
     assert target.tables["a"] == table_rows(mysql, "events.a")
     assert target.tables["b"] == {}
     assert target.tables["c"] == table_rows(mysql, "events.c")
+
+
+def test_a_table_comes_back_to_a_stream_in_which_nothing_else_happens(
+    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot needs a place after the statements about it. A batch goes there; while it is away there is none."""
+    monkeypatch.setattr(planner, "QUIET_MS", 60_000)
+    stream, target = reader(options(mysql, f"{made(mysql, 'a')},{made(mysql, 'b')}")), Target()
+    offset = stream.initialOffset()
+
+    def batches() -> int:
+        nonlocal offset
+        found = looks = 0
+        while looks < 2:  # the first look may find that there is something to read up to
+            end, rows = take(stream, offset)
+            found, looks = (found, looks + 1) if end is offset else (found + 1, 0)
+            assert found < 20
+            target.take(rows)
+            offset = end
+        return found
+
+    batches()
+    mysql.execute("UPDATE events.b SET n = n + 1")
+    batches()
+    mysql.execute("RENAME TABLE events.a TO events.away")
+    batches()
+    assert target.tables["a"] == {}
+    assert batches() == 0
+    mysql.execute("RENAME TABLE events.away TO events.a")
+    assert batches() > 0
+    assert target.tables["a"] == table_rows(mysql, "events.a")
+    assert batches() == 0
