@@ -39,7 +39,7 @@ class SinkContext:
     of_one_table : bool
         All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
     has_gaps : bool
-        The output only gets the batches that have rows for it. Its owner checks that none of these is missing.
+        The output only gets the batches that have rows for it. ``newest_committed`` is then the newest of these.
     """
 
     spark: SparkSession
