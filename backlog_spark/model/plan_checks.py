@@ -19,7 +19,7 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.model.temporal_joins import choose_temporal_join
 
-__all__ = ["check_no_clock", "check_source_names", "check_tree"]
+__all__ = ["check_no_clock", "check_source_names", "check_tree", "what_it_reads"]
 
 # Options that say what a source reads. None is a secret.
 _READS = ("table", "tablepattern", "path", "subscribe", "subscribepattern", "assign", "topic")
@@ -46,8 +46,13 @@ def check_source_names(root: Node) -> None:
 
 
 def _reads(spec: SourceSpec) -> str:
-    chosen = [f"{key}={value!r}" for key, value in spec.options.items() if key.lower() in _READS]
+    chosen = [f"{key}={value!r}" for key, value in what_it_reads(spec).items()]
     return f"{spec.name!r} of {' '.join([spec.format, *chosen])}"
+
+
+def what_it_reads(spec: SourceSpec) -> dict[str, str]:
+    """The options that say what a source reads. None is a secret."""
+    return {name: text for name, text in spec.options.items() if name.lower() in _READS}
 
 
 def check_tree(root: Node) -> None:

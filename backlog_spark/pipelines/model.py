@@ -112,6 +112,12 @@ class SinkSection(_Section):
         )
 
 
+_EXISTING: Final = (
+    "What becomes of rows that were there before the first batch on this checkpoint. replace: the end of the first "
+    "snapshot removes those that the source no longer has. keep: they stay. refuse: the query does not start."
+)
+
+
 class _Delta(SinkSection):
     path: Location = Field(description="Location of the table. The first start creates it.")
     partition_by: list[str] = Field([], description="Partition columns of a table that the sink creates.")
@@ -139,6 +145,7 @@ class DeltaUpsertSink(_Delta):
     metadata_columns: list[str] = Field(
         ["_change_type", "_commit_timestamp", "_commit_seq"], description="Columns that are not stored."
     )
+    on_existing_rows: Literal["replace", "keep", "refuse"] = Field("replace", description=_EXISTING)
 
 
 class DeltaTablesSink(SinkSection):
@@ -151,6 +158,7 @@ class DeltaTablesSink(SinkSection):
     properties: dict[str, str] = Field({}, description="Table properties of tables that the sink creates.")
     storage_options: dict[str, str] = Field({}, description="delta-rs's options for the tables' store.")
     compact: bool = Field(True, description="Merge small files between batches.")
+    on_existing_rows: Literal["replace", "keep", "refuse"] = Field("replace", description=_EXISTING)
 
 
 class PythonSink(SinkSection):

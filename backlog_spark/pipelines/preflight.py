@@ -22,6 +22,7 @@ from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.document import PipelineError
 from backlog_spark.pipelines.model import DeltaTablesSink, DeltaUpsertSink, Transform
 from backlog_spark.pipelines.parsing import load
+from backlog_spark.pipelines.resuming import compared
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, overlaps
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 from backlog_spark.spi.registry import (
@@ -81,15 +82,21 @@ def preflight(file: str) -> Report:
     findings = [Finding(Severity.OK, file, "the file is a pipeline."), *_packages(pipeline), *_java()]
     findings += _transforms(pipeline)
     tables: list[FoundTable] = []
+    reached = set()
     for declared in pipeline.sources:
         found, told = _source(pipeline, declared.section.type, declared.section.name, declared.options)
         findings += told
         if found is not None:
             tables += found.tables
+            reached.add(declared.section.name)
             findings += _keys(pipeline, found)
             findings += _places(pipeline, found)
             if not all(_has_begun(_local(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
                 findings += found.first
+    for sink in pipeline.sinks:
+        checkpoint = _local(pipeline.checkpoint_of(sink))
+        if checkpoint is not None and _has_begun(checkpoint):
+            findings += compared(pipeline, sink, checkpoint, reached)
     findings += _targets(pipeline, tables)
     return Report(tuple(_redacted(pipeline, finding) for finding in findings), tuple(tables))
 

@@ -37,6 +37,7 @@ from backlog_spark.decide.next_step import (
     at_batch_end,
     next_step,
 )
+from backlog_spark.decide.query_record import QueryRecord, SourceRecord
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError
@@ -49,7 +50,7 @@ from backlog_spark.model.nodes import (
     is_timed,
     sources_of,
 )
-from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.model.plan_checks import check_source_names, what_it_reads
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
@@ -60,6 +61,7 @@ from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.checkpoint_store import check_is_no_pattern
+from backlog_spark.spark.delta_log import qualified_text
 from backlog_spark.spark.driver_claim import NewerDriver
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
@@ -74,6 +76,8 @@ from backlog_spark.spark.stop_between_batches import (
     set_interval_after_batch,
 )
 from backlog_spark.spi.pacing import poll_every_ms
+from backlog_spark.spi.registry import compares_offsets
+from backlog_spark.spi.source_info import FILLS_COLUMNS, REWRITING_ALTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +95,7 @@ _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 # How long a batch may fire timers if the query has no interval.
 _FIRING_MS = 1_000
 _LONGEST_ERROR = 500
+_SNAPSHOTS = "snapshots"  # in the checkpoint
 
 
 class BacklogQuery(QueryRuns):
@@ -135,10 +140,11 @@ class BacklogQuery(QueryRuns):
         self._options = dict(options or {})
         self._writes = threading.Lock()
         self._sink_error: BacklogError | None = None
+        self._snapshot_of: tuple[tuple[str, str], ...] = ()
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
         self._in_backlog = False  # any source of ours, at the end of the newest batch
-        self._declared = DeclaredSources(self._checkpoint, node, self._infos)
+        self._declared = DeclaredSources(self._checkpoint, node, self._infos, self._recorded())
         rules, min_stay_ms = parse_rules(settings)
         self._judge = Judge(rules if has_frames(node) else (), min_stay_ms)
         self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
@@ -182,12 +188,27 @@ class BacklogQuery(QueryRuns):
         specs = sources_of(self._node)
         if self._checkpoint.latest_batch() is None:
             self._loader.check_first(specs)
-        self._declared.recall()
+        self._declared.recall(
+            lambda output: self._outputs.has_rows_of(output, self._spark, self._checkpoint.identity())
+        )
         self._signals.recall()
         self._loader.check(specs, self._declared.offsets())
 
+    def _recorded(self) -> QueryRecord:
+        """What the checkpoint records of the query."""
+        sources = [
+            SourceRecord(s.name, s.format, {} if compares_offsets(s.format) else what_it_reads(s))
+            for s in sources_of(self._node)
+        ]
+        sinks = self._outputs.described()
+        for sink in sinks.values():
+            if "path" in sink:
+                sink["path"] = qualified_text(self._spark, sink["path"])
+        operators = [step.name for step in self._node.walk() if isinstance(step, KeyedNode)]
+        return QueryRecord(tuple(sources), sinks, tuple(operators))
+
     def _load(self, node: SourceNode) -> DataFrame:
-        frame = self._loader.load(node, self._facts, self._step.target)
+        frame = self._loader.load(node, self._facts, self._step.target, self._of_old_rows())
         self._declared.add(node, frame)
         return frame
 
@@ -259,7 +280,30 @@ class BacklogQuery(QueryRuns):
         with reporting_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
             return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
+    def _writer(self) -> str:
+        sources = zip(sources_of(self._node), self._infos, strict=True)
+        read = (f"{spec.format} {'' if info is None else info.address}".strip() for spec, info in sources)
+        return f"{self._name} of {', '.join(read)}"
+
+    def _find_snapshots(self) -> tuple[tuple[str, str], ...]:
+        """The tables whose snapshots the query begins with. The first start decides, for ever.
+
+        Results of keyed operators need not have each of their keys again at the end of a snapshot.
+        """
+        if self._checkpoint.latest_batch() is not None:
+            noted = self._checkpoint.newest_metadata(_SNAPSHOTS) or {"tables": []}
+            return tuple((database, table) for database, table in noted["tables"])
+        leaves = [node for node in self._node.walk() if not node.parents]
+        if self._keyed is not None or not all(isinstance(leaf, SourceNode) for leaf in leaves):
+            return ()
+        every = [() if info is None else info.snapshot_of for info in self._infos]
+        found = tuple(dict.fromkeys(name for names in every for name in names)) if all(every) else ()
+        if found or self._checkpoint.newest_metadata(_SNAPSHOTS):
+            self._checkpoint.replace_metadata(_SNAPSHOTS, {"tables": list(found)})
+        return found
+
     def _open_sinks(self, schema: StructType) -> None:
+        self._snapshot_of = self._find_snapshots()
         self._outputs.open(
             SinkContext(
                 self._spark,
@@ -270,9 +314,22 @@ class BacklogQuery(QueryRuns):
                 self._checkpoint.latest_committed(),
                 rows_are_results=self._keyed is not None,
                 of_one_table=self._is_of_one_table(),
+                snapshot_of=self._snapshot_of,
+                directory=self._checkpoint.location_of("backlog/sink"),
+                writer=self._writer(),
             ),
             {} if self._keyed is None else self._keyed.side_outputs,
         )
+
+    def _of_old_rows(self) -> dict[str, str]:
+        """Options for sources that notice that old rows have changed: what the operators and the sink can do then."""
+        if self._node.is_keyed:
+            return {REWRITING_ALTER: "stop", FILLS_COLUMNS: "true"}  # an operator's rows lack the new column
+        if not self._outputs.main.keeps_newest:
+            return {REWRITING_ALTER: "ignore"}
+        is_plain = isinstance(self._node, SourceNode)
+        fills = is_plain and self._outputs.main.fills(of_one_table=self._is_of_one_table())
+        return {FILLS_COLUMNS: "true"} if fills else {}
 
     def _is_of_one_table(self) -> bool:
         leaves = [node for node in self._node.walk() if not node.parents]
@@ -297,9 +354,17 @@ class BacklogQuery(QueryRuns):
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self._check_driver(batch_id)
-            flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
+            logged = self._checkpoint
+            info = BatchInfo(
+                batch_id,
+                logged.is_backlog(batch_id),
+                logged.has_table_events(batch_id),
+                logged.has_changes(batch_id),
+                () if self._node.is_keyed else logged.fills(batch_id),
+                logged.snapshot(batch_id, len(self._infos)) if self._snapshot_of else "",
+            )
             with self._writes:
-                self._hand_over(batch, BatchInfo(batch_id, *flags))
+                self._hand_over(batch, info)
         except Exception as error:
             # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows
             # the stack there, and Spark's thread dies silently. So the error has one line.

@@ -89,13 +89,15 @@ class SourceLoader:
             with loading(spec.format):
                 check_start(spec.format, self._options(spec))
 
-    def load(self, node: SourceNode, facts: Facts, target: str | None) -> DataFrame:
+    def load(self, node: SourceNode, facts: Facts, target: str | None, of_old_rows: Mapping[str, str]) -> DataFrame:
         """Load a source. If the trigger does the pacing, the options for intervals are removed.
 
         Parameters
         ----------
         target : str or None
             The option ``availableNowTarget``; None if the run does not end by itself.
+        of_old_rows : mapping of str to str
+            Options for a source with `SourceInfo.notices_old_rows`. Those of the user win.
         """
         more: dict[str, str | None] = {}
         if node.spec.format in CONNECTORS:
@@ -112,6 +114,9 @@ class SourceLoader:
                 more[POLL_WAIT] = str(_POLL_WAIT_MS)
             if target is not None:
                 more["availableNowTarget"] = target
+            if node.info is not None and node.info.notices_old_rows:
+                given = {name.lower() for name in node.spec.options}
+                more |= {name: value for name, value in of_old_rows.items() if name.lower() not in given}
         return load(self._spark, node.spec, more)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +40,13 @@ class SinkContext:
         All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
     has_gaps : bool
         The output only gets the batches that have rows for it. ``newest_committed`` is then the newest of these.
+    snapshot_of : tuple of tuple of str
+        Database and name of each table that the first snapshots of the query's sources read. All rows of all batches up
+        to the end of these snapshots are then all rows of the tables. Empty if there is no such snapshot, or in doubt.
+    directory : str
+        A directory of this output in the checkpoint, for the sink's own files; "" if there is none. It need not exist.
+    writer : str
+        Names the query and where its sources read; the same for a new checkpoint of the query. "" if unknown.
     """
 
     spark: SparkSession
@@ -51,6 +58,9 @@ class SinkContext:
     rows_are_results: bool = False
     of_one_table: bool = False
     has_gaps: bool = False
+    snapshot_of: tuple[tuple[str, ...], ...] = ()
+    directory: str = ""
+    writer: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,11 +75,23 @@ class BatchInfo:
         RecordAttributes of the batch; a replay has the same value.
     has_table_events : bool
         It may have rows of type ``truncate`` and ``drop``. No other batch has.
+    has_changes : bool
+        It may have changes of rows of earlier batches, even if it is backlog with `key_is_unique_in_backlog`.
+    fills : tuple of (str, str, str)
+        Database and name of tables that got new columns right after the rows of this batch, and the values that all
+        their rows then have in them, as `backlog_spark.spi.offset_flags.FILLS` has them. Only for a sink whose `fills`
+        is true.
+    snapshot : "", "part" or "end"
+        With ``SinkContext.snapshot_of``: ``part`` if rows of a snapshot follow in later batches, ``end`` if this batch
+        has the last ones. A replay has the same value. A source may read a snapshot again later.
     """
 
     batch_id: int
     is_backlog: bool
     has_table_events: bool = False
+    has_changes: bool = False
+    fills: tuple[tuple[str, str, str], ...] = ()
+    snapshot: Literal["", "part", "end"] = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,9 @@ class Sink(ABC):
     `write` with the same batch again.
     """
 
+    keeps_newest: ClassVar[bool] = False
+    """Whether the target has only the newest change of each key. Rows that a source reads again are upserts there."""
+
     written: Written | None = None
     """How the newest batch was written, if the sink reports it."""
 
@@ -117,6 +142,25 @@ class Sink(ABC):
         A sink that keeps state from `open` returns a copy, as several queries may get the same object.
         """
         return self
+
+    def fills(self, *, of_one_table: bool) -> bool:
+        """Whether `write` gives a table's new columns their value in all old rows: `BatchInfo.fills`.
+
+        ``of_one_table`` is as in `SinkContext`.
+        """
+        return False
+
+    def described(self) -> dict[str, Any]:
+        """What the checkpoint records of the sink, as JSON. A later start with other values is refused.
+
+        Known are ``kind``, ``path``, ``keys``, ``change_type``, ``sequence`` and ``metadata_columns``; see
+        `backlog_spark.decide.query_record`. By default the kind is ``Sink``, whatever the class.
+        """
+        return {"kind": "Sink"}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        """Whether the target has batches of a query. Asked when its path is not the recorded one: it may have moved."""
+        return False
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:

@@ -12,13 +12,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.decide.query_record import check_table_keys
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_access import TableAccess
@@ -34,16 +35,21 @@ from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.delta_roads import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
 from backlog_spark.sinks.delta_rules import RowBudget, refusal_of_store
+from backlog_spark.sinks.delta_values import becomes_null, refuse_padded
+from backlog_spark.sinks.sole_writer import SoleWriter, noticing_others
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.session import session_conf, session_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from backlog_spark.sinks.delta_direct import DirectTable
 
-__all__ = ["CREATED_BY", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
+__all__ = ["CREATED_BY", "KEYS", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
+
+KEYS: Final = "backlog_spark.keys"
+"""Table property with the keys, as JSON, that the query which created a table upserts by."""
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
@@ -122,7 +128,10 @@ class DeltaSink(Sink):
         self._columns: tuple[str, ...] = ()
         self._casts: dict[str, DataType] = {}  # columns that are wider in the table
         self._fitting = ""  # the table's schema that the stream's columns were last checked against
+        self._lost_in_path: tuple[str, ...] = ()  # keys with texts that would become NULL
         self._is_ours = False
+        self._sole: SoleWriter | None = None
+        self._version = -1  # the table's version that the present attempt is based on
         self._known: KnownBatches | None = None
         self._access: TableAccess | None = None
         self._budget = RowBudget(0, 0, ())
@@ -130,6 +139,13 @@ class DeltaSink(Sink):
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "path": self.path}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        path = delta_log.qualified_text(spark, self.path)
+        return delta_log.newest_version(spark, path, txn_app_id).batch is not None
 
     @abstractmethod
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
@@ -161,11 +177,19 @@ class DeltaSink(Sink):
         if rows is None:
             self._merge(batch_df, batch)
         else:
-            rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
+            rows = rows.select(*map(quoted, self._columns))
+            if self.keys:
+                rows = noticing_others(rows, self.path, self.keys[0])
+            rows.write.format("delta").mode("append").save(self.path)
 
     def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         """Write a batch whose rows must be merged."""
         raise AssertionError(f"{self!r} merges nothing")
+
+    @property
+    def _found_by(self) -> tuple[str, ...]:
+        """The columns by whose values the sink finds rows again: the keys, and those of `emptied_tables`."""
+        return (*self.keys, "_database", "_table") if self.keys else ()
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         """Why `_write_small` cannot write batches with these columns; None if it can. Called once per `open`."""
@@ -216,9 +240,14 @@ class DeltaSink(Sink):
             if state.version < 0:
                 refuse_reserved(self.path, self._reserved(), [field.name for field in stored], self.properties)
                 properties = {**self.properties, CREATED_BY: context.txn_app_id}
+                if self.keys:
+                    properties[KEYS] = json.dumps(self.keys)
                 access.create(spark, stored, self.partition_by, properties)
                 state = access.state(spark, context.txn_app_id)
         # Checked after a creation too: if another query created the table first, its table is used.
+        self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
+        if not self._is_ours and self.keys and KEYS in state.configuration:
+            check_table_keys(self.path, self.keys, json.loads(state.configuration[KEYS]))
         table = StructType.fromJson(json.loads(state.schema))
         refuse_reserved(
             self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
@@ -237,9 +266,10 @@ class DeltaSink(Sink):
                 stored = [StructField(f.name, self._casts.get(f.name, f.dataType)) for f in stored]
         wanted = with_columns(table, new)
         check_table(self.path, self.keys, wanted, stored)
+        refuse_padded(self.path, self._found_by, wanted)
         if new:
             access.add_columns(spark, wanted, new)
-        self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
+        self._sole = self._sole or SoleWriter(spark, log_path, context.txn_app_id)
         self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)
         self._replayed = -1 if context.newest_planned is None else context.newest_planned
@@ -280,6 +310,7 @@ class DeltaSink(Sink):
                     self.written = Written(batch.batch_id, "none", "the table has the batch", attempts=attempt)
                     return
                 self._check_fit(state)
+                self._version = state.version
                 road = next(road for road in (direct, *others) if not road.refusal())
                 try:
                     road.write()
@@ -290,7 +321,10 @@ class DeltaSink(Sink):
             if road.makes_next_version:
                 known.wrote(state, replace(state, version=state.version + 1), batch.batch_id)
             else:
-                known.wrote(state, access.state(spark, context.txn_app_id), batch.batch_id)
+                after = access.state(spark, context.txn_app_id)
+                known.wrote(state, after, batch.batch_id)
+                if self.keys and self._added(batch_df, batch, context) is not None and self._sole is not None:
+                    self._sole.check_batch(self.path, range(state.version + 1, after.version + 1), batch.batch_id)
             if not isinstance(access.direct, str) and (isinstance(road, FilesRoad) or not batch.is_backlog):
                 access.direct.look_after(merge=not batch.is_backlog)
             seconds = time.monotonic() - began
@@ -310,6 +344,8 @@ class DeltaSink(Sink):
         if state.schema != self._fitting:
             found = StructType.fromJson(json.loads(state.schema)) if state.schema else StructType()
             check_table(self.path, self.keys, found, self._stored)
+            refuse_padded(self.path, self._found_by, found)
+            self._lost_in_path = becomes_null(self.keys, state.partition_columns, found)
             self._fitting = state.schema
 
     def _check_columns(self, setting: str, names: Sequence[str], stored: Sequence[StructField]) -> None:

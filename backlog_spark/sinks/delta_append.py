@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.sinks.delta import DeltaSink
 
@@ -63,6 +63,9 @@ class DeltaAppend(DeltaSink):
     >>> DeltaAppend("/lake/clicks", partition_by=["day"])
     DeltaAppend('/lake/clicks')
     """
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "kind": "DeltaAppend"}
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         return list(context.schema.fields)

@@ -121,7 +121,8 @@ class DirectTable:
             except TableNotFoundError:
                 return TableState(-1, None, {}, "")
             batch = self._table.transaction_version(txn_app_id)
-        return TableState(self._table.version(), batch, self._configuration(), self._table.schema().to_json())
+        schema, partitions = self._table.schema().to_json(), tuple(self._table.metadata().partition_columns)
+        return TableState(self._table.version(), batch, self._configuration(), schema, partitions)
 
     def refusal(self, *, merges: bool) -> str | None:
         """Why Spark has to write to the version that `state` found; None if delta-rs may write.

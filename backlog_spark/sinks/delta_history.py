@@ -7,6 +7,7 @@ Edits of rows (DELETE, UPDATE, MERGE, an overwrite, OPTIMIZE) are the owner's de
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Commit", "TableState", "commits_back", "parse_commit", "read_commits", "undoing"]
+
+# Any writer's form of JSON. Quotes inside of a file's statistics are escaped.
+_ADDS: Final = re.compile(r'"add"\s*:.*"dataChange"\s*:\s*true')
 
 # After a long stop, busy writers may have left thousands of small files, and each takes a round trip.
 _READERS: Final = 8
@@ -37,12 +41,14 @@ class TableState:
         Table properties.
     schema : str
         JSON of the table's columns, as in its log.
+    partition_columns : tuple of str
     """
 
     version: int
     batch: int | None
     configuration: Mapping[str, str]
     schema: str
+    partition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,15 @@ class Commit:
     restored : int or None
         The version that its content comes from, if that is not the previous one. -1 for a new table in place of the old
         one, and for a RESTORE by time, which does not record the version.
+    adds : bool
+        Whether it adds files with rows that the table did not have.
     """
 
     version: int
     operation: str = ""
     batch: int | None = None
     restored: int | None = None
+    adds: bool = False
 
 
 def undoing(commits: Iterable[Commit], base: int) -> Commit | None:
@@ -98,8 +107,9 @@ def undoing(commits: Iterable[Commit], base: int) -> Commit | None:
 
 def parse_commit(version: int, text: str, txn_app_id: str) -> Commit:
     """Parse a commit's file: one action per line."""
-    operation, batch, restored = "", None, None
+    operation, batch, restored, adds = "", None, None, False
     for line in text.splitlines():
+        adds = adds or _ADDS.search(line) is not None
         # Most lines are files with their statistics; skip them without parsing.
         if '"commitInfo"' not in line and '"txn"' not in line:
             continue
@@ -109,7 +119,7 @@ def parse_commit(version: int, text: str, txn_app_id: str) -> Commit:
         if info := action.get("commitInfo"):
             operation = str(info.get("operation") or "")
             restored = _restored(operation, info.get("operationParameters") or {})
-    return Commit(version, operation, batch, restored)
+    return Commit(version, operation, batch, restored, adds)
 
 
 def _restored(operation: str, parameters: dict[str, Any]) -> int | None:

@@ -15,7 +15,7 @@ from backlog_spark.spark.checkpoint_store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TableMark", "TableMarks"]
+__all__ = ["TableMark", "TableMarks", "file_name"]
 
 _MARKS: Final = "_backlog_tables"
 # Most disks take 255 bytes. Hadoop adds 50 to the name of a file that is being written.
@@ -74,12 +74,12 @@ class TableMarks:
     def note(self, mark: TableMark) -> TableMark:
         """Write a mark, over an older one of its table."""
         self.files.make_directory("tables")
-        self.files.write_file(f"tables/{_file_name(mark)}.json", json.dumps(asdict(mark)))
+        self.files.write_file(f"tables/{file_name(mark)}.json", json.dumps(asdict(mark)))
         return mark
 
 
-def _file_name(mark: TableMark) -> str:
-    """A name for the file, different for each table, also on a disk that ignores case."""
+def file_name(mark: TableMark) -> str:
+    """A file name for a table, different for each, also on a disk that ignores case."""
     name = ".".join(_OTHERS.sub(_escaped, each) for each in (mark.database, mark.table))
     digest = hashlib.sha256(name.encode()).hexdigest()[:32]
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - len(digest)]}{digest}"

@@ -146,10 +146,12 @@ class DirectRoad(Road):
 
     def _refusal_of_batch(self) -> str:
         """Why Spark writes the batch, whatever its size; empty if delta-rs may."""
-        if self.batch.info.is_backlog:
+        if self.batch.info.is_backlog or self.batch.info.snapshot:
             return "it is backlog"
         if self.merges and self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"
+        if self.merges and self.batch.info.fills:
+            return "it fills a new column"
         if self.batch.is_replayed:
             return "it is replayed"  # the batch may have been too large for the driver
         table = self.access.direct
@@ -200,7 +202,8 @@ class FilesRoad(Road):
     columns : sequence of str
         The columns that are stored.
     added : callable
-        Receives the batch's rows and returns the rows to append; None if they must be merged.
+        Receives the batch's rows and returns the rows to append; None if they must be merged. Asked again at each
+        attempt.
     """
 
     name = "files"
@@ -214,9 +217,15 @@ class FilesRoad(Road):
         refusal = self.access.adds_no_files or (table if isinstance(table, str) else table.refusal(merges=False) or "")
         declared = None if refusal else cast("DirectTable", table).declared()
         if self._files is not None:
+            # The rows are no longer available, unless they were counted.
+            if self.added(self.batch.rows) is None:
+                raise BacklogError(
+                    f"Another writer added rows to the Delta table at {path} while batch "
+                    f"{self.batch.info.batch_id} was written.",
+                    "Start the query again; it merges the batch.",
+                )
             if declared == self._declared:
                 return ""
-            # The rows are no longer available, unless they were counted.
             raise BacklogError(
                 f"Another writer changed columns or properties of the Delta table at {path} while batch "
                 f"{self.batch.info.batch_id} was written.",

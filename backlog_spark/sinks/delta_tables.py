@@ -17,9 +17,11 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA, TABLE_EVENTS
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_batches import TableBatches, check_table
-from backlog_spark.sinks.delta_marks import TableMark, TableMarks
+from backlog_spark.sinks.delta_marks import TableMark, TableMarks, file_name
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
+from backlog_spark.sinks.fills import new_columns
+from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, refuse_overlap
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import persisted
@@ -33,6 +35,10 @@ __all__ = ["BegunTable", "DeltaTables"]
 _log = logging.getLogger(__name__)
 
 _NEEDED: Final = (VALUE, "_database", "_table", COLUMNS, *METADATA)
+
+
+# Stands for the rows of a table in a batch that has none.
+_NO_ROWS: Final = {COLUMNS: None, "has_events": False, "only_events": False, "is_dropped": False}
 
 
 @dataclass
@@ -87,12 +93,16 @@ class DeltaTables(Sink):
         As of `DeltaUpsert`.
     compact : bool, default True
         As of `DeltaUpsert`.
+    on_existing_rows : {"replace", "keep", "refuse"}, default "replace"
+        As of `DeltaUpsert`, for each table. Tables without a row in the snapshot are emptied.
 
     Raises
     ------
     SettingError
         A route is no pattern of tables.
     """
+
+    keeps_newest = True
 
     def __init__(
         self,
@@ -102,23 +112,38 @@ class DeltaTables(Sink):
         properties: Mapping[str, str] = MappingProxyType({}),
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
+        on_existing_rows: str = REPLACE,
     ) -> None:
         self.path = path
         self._routes = TableRoutes(path, routes)
         self._properties = dict(properties)
         self._storage_options = dict(storage_options)
         self._compact = compact
+        self._on_existing_rows = check_choice(on_existing_rows)
         self._context: SinkContext | None = None
         self._marks: TableMarks | None = None
         self._batches: TableBatches | None = None
         self._tables: dict[tuple[str, str], _Table] = {}
 
+    def fills(self, *, of_one_table: bool) -> bool:
+        return True
+
     def for_output(self) -> DeltaTables:
         made = DeltaTables(
-            self.path, properties=self._properties, storage_options=self._storage_options, compact=self._compact
+            self.path,
+            properties=self._properties,
+            storage_options=self._storage_options,
+            compact=self._compact,
+            on_existing_rows=self._on_existing_rows,
         )
         made._routes = self._routes
         return made
+
+    def described(self) -> dict[str, Any]:
+        return {"kind": "DeltaTables", "path": self.path}
+
+    def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
+        return bool(self.begun(spark, txn_app_id))
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
@@ -148,6 +173,8 @@ class DeltaTables(Sink):
         self._batches = TableBatches(self._marks.files)
         self._batches.check(self.path, context.newest_committed)
         self._tables = {}
+        if self._on_existing_rows == REFUSE and context.newest_planned is None:
+            self._refuse_rows(context)
         for mark in self._marks:
             app_id = self.app_id_of(context.txn_app_id, mark.name)
             newest = self._batches.of(mark.database, mark.table)
@@ -155,6 +182,15 @@ class DeltaTables(Sink):
             if check_table(context, mark.name, mark.path, app_id, newest, self._storage_options):
                 self._check_route(mark)
                 self._tables[mark.database, mark.table] = _Table(mark)
+
+    def _refuse_rows(self, context: SinkContext) -> None:
+        for name in context.snapshot_of:
+            if self._has_rows(path := self.path_of(*name)):
+                raise SettingError(
+                    "on_existing_rows", REFUSE,
+                    f"the Delta table of {TableName(*name)} at {path} has rows that this query did not write.",
+                    "Name an empty path, or choose 'replace' or 'keep' (docs/sinks.md).",
+                )  # fmt: skip
 
     def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
         """The tables that a query has written, by their `TableName` as text."""
@@ -179,10 +215,21 @@ class DeltaTables(Sink):
         if self._context is None or self._batches is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         with persisted(batch_df):
-            groups: dict[tuple[str, str], list[Row]] = {}
+            groups: dict[tuple[str, str], list[Any]] = {}
             for row in self._versions(batch_df):
                 groups.setdefault((row["_database"], row["_table"]), []).append(row)
-            written = {name: self._write_table(batch_df, batch, *name, versions) for name, versions in groups.items()}
+            for name in self._to_replace() if batch.snapshot == "end" else ():
+                versions = groups.get(name, [])
+                # A TRUNCATE is skipped for a table into which nothing was written.
+                if not versions or (name not in self._tables and all(each["only_events"] for each in versions)):
+                    groups[name] = [_NO_ROWS]
+            filled = {fill[:2] for fill in batch.fills if fill[:2] in self._tables}
+            written = {
+                name: self._write_table(
+                    batch_df, replace(batch, fills=_of(batch.fills, name)), *name, groups.get(name, [])
+                )
+                for name in sorted({*groups, *filled})
+            }
         # After the tables and before Spark's commit: see `TableBatches`.
         self._batches.note(batch.batch_id, [name for name, each in written.items() if each is not None])
         self.written = _together(batch.batch_id, list(written.values()))
@@ -199,7 +246,7 @@ class DeltaTables(Sink):
         return sorted(grouped.collect(), key=lambda row: (row["_database"], row["_table"], row["last"]))
 
     def _write_table(
-        self, batch_df: DataFrame, batch: BatchInfo, database: str, table: str, versions: list[Row]
+        self, batch_df: DataFrame, batch: BatchInfo, database: str, table: str, versions: list[Any]
     ) -> Written | None:
         name = str(TableName(database, table))
         state = self._tables.get((database, table))
@@ -212,16 +259,21 @@ class DeltaTables(Sink):
                 "Name a unique key with messageKeyColumns, or leave the table out with tables.exclude.",
             )
         if state is None:
-            state = self._begin(database, table, batch.batch_id, known[-1].key)
+            state = self._begin(database, table, batch.batch_id, known[-1].key if known else ())
         elif known:
             self._check_key(state, known[-1].key)
         newest = known[-1] if known else self._of_target(state)
+        if not versions:
+            newest = self._whole_target(state)
         own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
         parts = []
         for text in (version[COLUMNS] for version in versions):
             columns = newest if text is None else TableColumns.parse(text)
             parts.append(decoded(own.where(F.col(COLUMNS).eqNullSafe(F.lit(text))), name, columns))
-        rows = united(parts, newest)
+        rows = united(parts or [decoded(own.limit(0), name, newest)], newest)
+        for added, kind in new_columns(batch.fills).items():
+            if added not in rows.columns:
+                rows = rows.withColumn(added, F.lit(None).cast(kind))
         if state.sink is None or (state.schema, state.sink.keys) != (rows.schema, newest.key):
             state.sink = self._opened(state, newest, rows.schema, batch.batch_id)
             state.schema = rows.schema
@@ -231,6 +283,35 @@ class DeltaTables(Sink):
                 "%s was dropped: its rows were removed from the Delta table at %s, which stays.", name, state.mark.path
             )
         return state.sink.written
+
+    def _to_replace(self) -> list[tuple[str, str]]:
+        """Tables that may have older rows to remove at the end of the snapshot, whether the batch has rows or not."""
+        context = self._context
+        assert context is not None
+        found = []
+        for database, table in context.snapshot_of if self._on_existing_rows != KEEP else ():
+            state = self._tables.get((database, table))
+            if state is None:
+                is_there = self._has_rows(self.path_of(database, table))
+            else:
+                is_there = bool(context.directory) and KeyFiles(context.spark, self._directory(state.mark)).exist()
+            if is_there:
+                found.append((database, table))
+        return found
+
+    def _has_rows(self, path: str) -> bool:
+        assert self._context is not None
+        spark = self._context.spark
+        if delta_log.newest_version(spark, path, self._context.txn_app_id).version < 0:
+            return False
+        return not spark.read.format("delta").load(path).isEmpty()
+
+    def _directory(self, mark: TableMark) -> str:
+        root = "" if self._context is None else self._context.directory
+        return root and f"{root}/{file_name(mark)}"
+
+    def _is_in_snapshot(self, mark: TableMark) -> bool:
+        return self._context is not None and (mark.database, mark.table) in self._context.snapshot_of
 
     def _begin(self, database: str, table: str, batch_id: int, key: tuple[str, ...]) -> _Table:
         """The entry of a new table, which is noted before anything of the table is written."""
@@ -267,9 +348,15 @@ class DeltaTables(Sink):
         self._note(state, key=key)
 
     def _of_target(self, state: _Table) -> TableColumns:
-        """One column of a Delta table that is only emptied. It need not be the key then."""
-        first = self._target(state.mark).schema[0]
-        return TableColumns((first.name,), ((first.name, first.dataType.simpleString(), "text"),))
+        """The key columns of a Delta table that gets no rows. If the key is unknown, any column will do."""
+        schema = self._target(state.mark).schema
+        names = state.mark.key if state.mark.key and set(state.mark.key) <= set(schema.names) else (schema[0].name,)
+        return TableColumns(names, tuple((name, schema[name].dataType.simpleString(), "text") for name in names))
+
+    def _whole_target(self, state: _Table) -> TableColumns:
+        """The columns of a Delta table that gets a new one, and no rows."""
+        fields = self._target(state.mark).schema.fields
+        return TableColumns(state.mark.key, tuple((f.name, f.dataType.simpleString(), "text") for f in fields))
 
     def _target(self, mark: TableMark) -> DataFrame:
         assert self._context is not None
@@ -287,6 +374,7 @@ class DeltaTables(Sink):
             properties=self._properties,
             storage_options=self._storage_options,
             compact=self._compact,
+            on_existing_rows=self._on_existing_rows,
         )
         sink.keys = columns.key
         of_table = replace(
@@ -298,6 +386,9 @@ class DeltaTables(Sink):
             newest_committed=batches.of(state.mark.database, state.mark.table),
             of_one_table=True,
             has_gaps=True,
+            # All rows of the Delta table are of this table.
+            snapshot_of=((),) if self._is_in_snapshot(state.mark) else (),
+            directory=self._directory(state.mark),
         )
         try:
             sink.open(of_table)
@@ -318,6 +409,10 @@ class DeltaTables(Sink):
 
     def __repr__(self) -> str:
         return f"DeltaTables({self.path!r})"
+
+
+def _of(fills: Sequence[tuple[str, str, str]], name: tuple[str, str]) -> tuple[tuple[str, str, str], ...]:
+    return tuple(fill for fill in fills if fill[:2] == name)
 
 
 def _together(batch_id: int, written: Sequence[Written | None]) -> Written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -15,19 +16,35 @@ from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
+from backlog_spark.sinks.delta_values import without_lost_keys
 from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
+from backlog_spark.sinks.fills import filled_columns, is_other
+from backlog_spark.sinks.leftovers import (
+    KEEP,
+    REFUSE,
+    REPLACE,
+    SEEN,
+    KeyFiles,
+    Writers,
+    check_choice,
+    names_to_remove,
+    with_seen,
+)
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
+from backlog_spark.spark.batch_frames import kept
 from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks.base import BatchInfo, SinkContext
     from backlog_spark.sinks.delta_direct import DirectTable
 
 __all__ = ["DeltaUpsert"]
+
+_log = logging.getLogger(__name__)
 
 _VECTORS: Final = "delta.enableDeletionVectors"
 # Names that the sources give to the columns of a change stream.
@@ -41,7 +58,7 @@ _IS_DELETE: Final = "__backlog_spark_is_delete"
 # Columns that MERGE adds to the table, by name, in lower case. MergeIntoCommandBase defines those of every merge and of
 # its first step, which looks for keys. DeletionVectorBitmapGenerator defines those of deletion vectors. The first set
 # ends with our own columns.
-_OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", _RANK, _IS_DELETE})
+_OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", _RANK, _IS_DELETE, SEEN})
 _OF_FEED: Final = frozenset({"__is_cdc"})
 _OF_FIRST_STEP: Final = frozenset({"_file_name_", "_row_id_"})
 _OF_VECTORS: Final = frozenset({"_metadata", "deletionvectorid", "dvfilepath"})
@@ -56,8 +73,8 @@ class DeltaUpsert(DeltaSink):
     already has is skipped before any row is read. A batch is written by
 
     * *append*, if the batch is backlog, this query created the table (the property
-      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: then all rows are
-      inserts of new keys;
+      ``backlog_spark.createdBy``), no other writer has added rows to it, and the runner promises that keys are unique
+      in backlog: then all rows are inserts of new keys;
     * *MERGE* of the newest change of each key otherwise.
 
     An empty batch is a transaction too. If a key has changes with equal `sequence`, an upsert wins over a delete.
@@ -90,7 +107,8 @@ class DeltaUpsert(DeltaSink):
         Table properties of a table that the sink creates. Small files of a table with
         ``delta.enableDeletionVectors`` are not merged.
     merge_schema : bool, default False
-        Add columns that the stream has and the table lacks; they are NULL in existing rows. The sink does so when the
+        Add columns that the stream has and the table lacks. They are NULL in existing rows, unless the source says
+        which value these have (`fills`). The sink does so when the
         query starts, and when it restarts after the source's table was altered. If the table has
         ``delta.enableTypeWidening``, a column whose type became wider in the stream is widened too.
     small_batch_rows : int, default 100,000
@@ -103,6 +121,14 @@ class DeltaUpsert(DeltaSink):
         a table on S3. See docs/sinks.md for stores where this is safe.
     compact : bool, default True
         Merge the table's small files between batches. Not done where Spark writes small batches.
+    on_existing_rows : {"replace", "keep", "refuse"}, default "replace"
+        What becomes of rows that the table had before the query's first batch. See docs/sinks.md.
+
+        * ``replace``: if all sources begin with a complete snapshot, the batch that ends it also removes the rows of
+          the sources' tables that neither it nor a batch before had. Rows stay, with a warning, if they cannot be told
+          from those of other tables or of other queries.
+        * ``keep``: they stay until a change of their key comes.
+        * ``refuse``: the query does not start.
 
     Raises
     ------
@@ -127,6 +153,8 @@ class DeltaUpsert(DeltaSink):
     >>> totals = DeltaUpsert("/lake/totals", keys=["user_id"], **rows)
     """
 
+    keeps_newest = True
+
     def __init__(
         self,
         path: str,
@@ -142,6 +170,7 @@ class DeltaUpsert(DeltaSink):
         small_batch_bytes: int = SMALL_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
+        on_existing_rows: str = REPLACE,
     ) -> None:
         if isinstance(keys, str):
             raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
@@ -164,11 +193,86 @@ class DeltaUpsert(DeltaSink):
         self.change_type = change_type
         self.sequence = sequence
         self.metadata_columns = tuple(metadata_columns)
+        self.on_existing_rows = check_choice(on_existing_rows)
         self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
+
+    def described(self) -> dict[str, Any]:
+        names = (CHANGE_TYPE, _SEQUENCE, METADATA) if self._by_default else ()
+        change_type, sequence, metadata = names or (self.change_type, self.sequence, self.metadata_columns)
+        rows = {"change_type": change_type, "sequence": sequence, "metadata_columns": list(metadata)}
+        return {**super().described(), "kind": "DeltaUpsert", "keys": list(self.keys), **rows}
+
+    def open(self, context: SinkContext) -> None:
+        super().open(context)
+        assert self._known is not None
+        if self.on_existing_rows == REFUSE and self._known.newest is None and self._has_older_rows(context.spark):
+            raise SettingError(
+                "on_existing_rows", REFUSE, f"the Delta table at {self.path} has rows that this query did not write.",
+                "Name an empty path, or choose 'replace' or 'keep' (docs/sinks.md).",
+            )  # fmt: skip
+        if context.writer:
+            Writers(context.spark, self.path, context).note()
+
+    def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
+        super().write(batch_df, batch)
+        if batch.snapshot == "end" and self._context is not None and self._context.directory:
+            self._key_files(batch_df.sparkSession).delete()
+
+    def _has_older_rows(self, spark: SparkSession) -> bool:
+        """For a table that lacks the query's first batch."""
+        return not self._is_ours and not spark.read.format("delta").load(self.path).isEmpty()
+
+    def _key_files(self, spark: SparkSession) -> KeyFiles:
+        assert self._context is not None
+        return KeyFiles(spark, self._context.directory)
+
+    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
+        if batch.snapshot == "part" and self._replaced(batch_df.sparkSession, batch):
+            with kept(batch_df) as rows:
+                keys = rows.select(*map(quoted, self.keys))
+                self._key_files(rows.sparkSession).write(keys, batch.batch_id)
+                super()._write_rows(rows, batch, context)
+        else:
+            super()._write_rows(batch_df, batch, context)
+
+    def _replaced(self, spark: SparkSession, batch: BatchInfo) -> tuple[tuple[str, ...], ...]:
+        """The tables whose older rows the end of the snapshot removes. Called for a batch that the table lacks."""
+        context, known = self._context, self._known
+        assert context is not None
+        assert known is not None
+        if not batch.snapshot or not context.directory or self._is_ours:
+            return ()
+        if self.on_existing_rows == KEEP:
+            self._key_files(spark).delete()  # of an earlier run: they would lack those of this batch
+            return ()
+        is_first = known.newest is None
+        if not (self._has_older_rows(spark) if is_first else self._key_files(spark).exist()):
+            return ()
+        if not is_first and batch.snapshot == "part":
+            return context.snapshot_of  # decided; no batch in between may lack its keys
+        names = names_to_remove(context, self._columns)
+        why = "" if names else "without the columns _database and _table they cannot be told apart"
+        if names and (others := Writers(spark, self.path, context).others(names)):
+            why = f"other queries write there too ({'; '.join(others)})"
+        if why:
+            _log.warning(
+                "The Delta table at %s has rows that this query did not write. They stay, even if its sources no "
+                "longer have them: %s. See on_existing_rows in docs/sinks.md.",
+                self.path,
+                why,
+            )
+            return ()
+        return names
 
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
-        return self._inserts(batch_df) if unique and not batch.has_table_events else None
+        changes = batch.has_table_events or batch.has_changes or batch.fills
+        if not unique or changes or self._sole is None or not self._sole.up_to(self._version):
+            return None
+        return self._inserts(without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})"))
+
+    def fills(self, *, of_one_table: bool) -> bool:
+        return of_one_table
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
@@ -209,23 +313,39 @@ class DeltaUpsert(DeltaSink):
     def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         from delta.tables import DeltaTable
 
+        batch_df = without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})")
         emptied = self._emptied(batch_df) if batch.has_table_events else {}
         if emptied and self.change_type is not None and self.sequence is not None:
             batch_df = since_emptied(batch_df, emptied, self.change_type, self.sequence)
+        replaced = self._replaced(batch_df.sparkSession, batch) if batch.snapshot == "end" else ()
+        newest, is_delete = self._newest(batch_df), F.col(f"s.{_IS_DELETE}")
+        is_row: Column | None = None  # of the batch; else its key was in an earlier one
+        removes = is_delete
+        if replaced and (earlier := self._key_files(batch_df.sparkSession)).exist():
+            keys = [f"{_SOURCE}{self._columns.index(key)}" for key in self.keys]
+            newest = with_seen(newest, earlier.read(newest.select(*keys)), keys, _IS_DELETE)
+            is_row = ~F.col(f"s.{SEEN}")
+            if emptied:
+                removes = is_delete | (~is_row & gone_rows(emptied, "t"))
         # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
         source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
         on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
         values: dict[str, Any] = {quoted(name): source[name] for name in self._columns}
+        filled = filled_columns(batch.fills, self._columns)
+        values |= {quoted(name): value for name, value in filled.items()}
         merge = (
             DeltaTable.forPath(batch_df.sparkSession, self.path)
             .alias("t")
-            .merge(self._newest(batch_df).alias("s"), on)
-            .whenMatchedDelete(f"s.{_IS_DELETE}")
-            .whenMatchedUpdate(set=values)
-            .whenNotMatchedInsert(f"NOT s.{_IS_DELETE}", values)
+            .merge(newest.alias("s"), on)
+            .whenMatchedDelete(removes)
+            .whenMatchedUpdate(is_row, values)
+            .whenNotMatchedInsert(~is_delete if is_row is None else ~is_delete & is_row, values)
         )
-        if emptied:
-            merge = merge.whenNotMatchedBySourceDelete(gone_rows(emptied, "t"))
+        if emptied or replaced:
+            merge = merge.whenNotMatchedBySourceDelete(gone_rows({**dict.fromkeys(replaced), **emptied}, "t"))
+        if filled:
+            columns: dict[str, str | Column] = {quoted(name): value for name, value in filled.items()}
+            merge = merge.whenNotMatchedBySourceUpdate(is_other(filled, "t"), columns)
         # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
         with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
             merge.execute()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Outputs"]
@@ -33,6 +33,14 @@ class Outputs:
     def several(self) -> bool:
         """Whether a batch is read more than once."""
         return len(self._sinks) > 1
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """`Sink.described` of each output."""
+        return {name: sink.described() for name, sink in self._sinks.items()}
+
+    def has_rows_of(self, output: str, spark: SparkSession, txn_app_id: str) -> bool:
+        """`Sink.has_rows_of` of an output."""
+        return self._sinks[output].has_rows_of(spark, _app_id(txn_app_id, output))
 
     def open(self, context: SinkContext, side_outputs: Mapping[str, StructType]) -> None:
         """Open each sink, as `Sink.open` says.
@@ -64,10 +72,11 @@ class Outputs:
                 )
             side = replace(
                 context,
-                txn_app_id=f"{context.txn_app_id}-{name}",
+                txn_app_id=_app_id(context.txn_app_id, name),
                 schema=schema,
                 key_is_unique_in_backlog=False,
                 rows_are_results=False,
+                snapshot_of=(),
             )
             self._sinks[name].open(side)
         self.main.open(context)
@@ -77,3 +86,7 @@ class Outputs:
         self.main.write(rows, batch)
         for name, side in sides.items():
             self._sinks[name].write(side, batch)
+
+
+def _app_id(txn_app_id: str, output: str) -> str:
+    return f"{txn_app_id}-{output}" if output else txn_app_id

@@ -6,7 +6,7 @@ Reaches for: the names in Spark's logs. `backlog_spark.spark.offset_entries` rea
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.checkpoint_store import CheckpointStore
@@ -94,12 +94,39 @@ class Checkpoint(CheckpointStore):
 
     def has_table_events(self, batch_id: int) -> bool:
         """Whether a batch may have rows of type ``truncate`` or ``drop``, as its sources say. As `is_backlog`."""
+        return any(map(offset_flags.has_table_events, self._moved(batch_id)))
+
+    def has_changes(self, batch_id: int) -> bool:
+        """Whether a batch may have changes of earlier rows although it is backlog. As `is_backlog`."""
+        return any(map(offset_flags.has_changes, self._moved(batch_id)))
+
+    def fills(self, batch_id: int) -> tuple[tuple[str, str, str], ...]:
+        """The new columns that old rows get after a batch. As `is_backlog`."""
+        return tuple(fill for end in self._moved(batch_id) for fill in offset_flags.fills(end))
+
+    def _moved(self, batch_id: int) -> list[dict[str, Any] | None]:
+        """The end offsets of the sources whose offset changed in a batch."""
         starts, ends = self._ends_of(batch_id)
-        return any(
-            offset_flags.has_table_events(parse_offset(end))
-            for source, end in ends.items()
-            if end != starts.get(source)
-        )
+        return [parse_offset(end) for source, end in ends.items() if end != starts.get(source)]
+
+    def snapshot(self, batch_id: int, sources: int) -> Literal["", "part", "end"]:
+        """Whether a batch is of the sources' snapshots: ``"end"`` if the last of them ends with it.
+
+        For a query whose sources all begin with a snapshot. Empty if the snapshots have ended before, or an offset does
+        not say. As `is_backlog`.
+
+        Parameters
+        ----------
+        sources : int
+            How many there are. The log lacks those that have no offset yet.
+        """
+        starts, ends = self._ends_of(batch_id)
+        after = [_snapshot_follows(end) for end in ends.values()]
+        if True in after or len(after) < sources:
+            return "part"
+        if None in after:
+            return ""
+        return "end" if any(_snapshot_follows(starts.get(source)) for source in ends) else ""
 
     def _ends_of(self, batch_id: int) -> tuple[dict[str, str | None], dict[str, str | None]]:
         """The offsets at a batch's start and end, by source."""
@@ -180,6 +207,11 @@ class Checkpoint(CheckpointStore):
         self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
         self._lines[batch_id] = found
         return found
+
+
+def _snapshot_follows(offset: str | None) -> bool | None:
+    """For a source that begins with a snapshot, so also before its first batch."""
+    return True if offset is None else offset_flags.snapshot_follows(parse_offset(offset))
 
 
 def _is_backlog(start: str | None, end: str | None) -> bool:

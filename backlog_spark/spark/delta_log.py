@@ -64,12 +64,14 @@ def refuse_without_delta(spark: SparkSession) -> Any:
 
 
 class DeltaVersion(NamedTuple):
-    """A version of a table: number (-1: no table), newest batch of a query, properties, JSON of the columns."""
+    """A version of a table: number (-1: no table), newest batch of a query, properties, JSON of the columns, and which
+    of them it is partitioned by."""
 
     version: int
     batch: int | None
     configuration: Mapping[str, str]
     schema: str
+    partition_columns: tuple[str, ...] = ()
 
 
 def newest_version(spark: SparkSession, path: str, txn_app_id: str) -> DeltaVersion:
@@ -84,7 +86,8 @@ def newest_version(spark: SparkSession, path: str, txn_app_id: str) -> DeltaVers
     batch = int(done.get()) if done.isDefined() else None
     metadata = snapshot.metadata()
     properties = {str(entry._1()): str(entry._2()) for entry in elements(metadata.configuration().toSeq())}
-    return DeltaVersion(version, batch, properties, str(metadata.schemaString()))
+    partitions = tuple(map(str, elements(metadata.partitionColumns())))
+    return DeltaVersion(version, batch, properties, str(metadata.schemaString()), partitions)
 
 
 def snapshot_conf(spark: SparkSession) -> dict[str, str]:

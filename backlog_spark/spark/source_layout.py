@@ -15,10 +15,11 @@ Source: Spark 4.2, ``MicroBatchExecution.logicalPlan`` and ``ProgressContext``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.decide.query_record import QueryRecord
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
 from backlog_spark.spark.internals import require
@@ -37,6 +38,7 @@ __all__ = ["DeclaredSources", "SourceLayout"]
 # File name in the checkpoint.
 _FILE = "sources"
 _VERSION = 1
+_QUERY = "query"
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,18 @@ class DeclaredSources:
     root : Node
     infos : sequence of (SourceInfo or None)
         The connectors' descriptions of the sources, in the order of the tree.
+    record : QueryRecord, optional
+        What the query is made of. The checkpoint keeps it with the positions.
     """
 
-    def __init__(self, checkpoint: Checkpoint, root: Node, infos: Sequence[SourceInfo | None]) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        root: Node,
+        infos: Sequence[SourceInfo | None],
+        record: QueryRecord | None = None,
+    ) -> None:
+        self._record = record
         self._checkpoint = checkpoint
         self._root = root
         self._infos = infos
@@ -112,13 +123,18 @@ class DeclaredSources:
 
     # -- positions -----------------------------------------------------------------------------------------
 
-    def recall(self) -> None:
+    def recall(self, has_moved: Callable[[str], bool] = lambda output: False) -> None:
         """Read the sources' positions in the offset log from the checkpoint. Called once, before the first run.
+
+        Parameters
+        ----------
+        has_moved : callable
+            See `QueryRecord.check`.
 
         Raises
         ------
         BacklogError
-            If the checkpoint has batches, but not the positions.
+            If the checkpoint has batches, but not the positions; or if it was made by another query (`QueryRecord`).
         """
         require("source layout")
         kept = self._kept()
@@ -130,6 +146,9 @@ class DeclaredSources:
                 "Restore the file, or start with a new checkpointLocation.",
             )
         self._positions = None if kept is None else kept["positions"]
+        # Older versions did not record it. The first run does.
+        if kept is not None and newest is not None and self._record is not None and _QUERY in kept:
+            QueryRecord.from_json(kept[_QUERY]).check(self._record, has_moved)
 
     def load_again(self) -> None:
         """Prepare another run: forget the sources that were loaded for the last one."""
@@ -150,10 +169,11 @@ class DeclaredSources:
         """
         first, layout = self._layout is None, self._layout_of(plan)
         kept = self._kept()
-        if kept != layout.to_json():
+        wanted = layout.to_json() | ({} if self._record is None else {_QUERY: self._record.to_json()})
+        if kept != wanted:
             if kept is not None and self._checkpoint.latest_batch() is not None:
                 layout.check(kept)
-            self._checkpoint.replace_metadata(_FILE, layout.to_json())
+            self._checkpoint.replace_metadata(_FILE, wanted)
         self._layout, self._positions = layout, layout.positions
         return first
 

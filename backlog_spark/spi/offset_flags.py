@@ -1,8 +1,13 @@
 """Reads the flags in a source's offset (pure). No other module does.
 
 A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, if the source has an end,
-``isFinished``. ``hasTableEvents`` says that the batch that ends here has rows of type ``truncate`` or ``drop``. Only a
-JSON true counts. Offsets of other sources have another form and no flags.
+``isFinished``. ``hasTableEvents`` says that the batch that ends here has rows of type ``truncate`` or ``drop``.
+``hasChanges`` says that its rows may be changes of earlier rows, although they are backlog. Only a JSON true counts.
+``fills`` has new columns that old rows get at the end of the batch. Offsets of other sources have another form and no
+flags.
+
+``isSnapshot`` of a source that first reads a complete snapshot of its tables: true as long as rows of it follow after
+this offset, false afterwards. Here an absent flag is neither.
 
 For display an offset may also have the numbers ``rows`` (read so far), ``total`` (an estimate of all rows of the
 backlog), and ``committedMs``: when the oldest and the newest row of the batch that ends here were committed at the
@@ -16,7 +21,10 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "FILLS",
     "committed_ms",
+    "fills",
+    "has_changes",
     "has_flag",
     "has_table_events",
     "is_backlog",
@@ -24,7 +32,12 @@ __all__ = [
     "is_processing_backlog",
     "parse_offset",
     "rows_behind",
+    "snapshot_follows",
 ]
+
+
+FILLS = "fills"
+"""A list of [database, table, values]: the columns to fill, one row as an Arrow stream, in base64."""
 
 
 def parse_offset(text: str | None) -> dict[str, Any] | None:
@@ -63,6 +76,22 @@ def is_finished(offset: Mapping[str, Any] | None) -> bool:
 def has_table_events(end: Mapping[str, Any] | None) -> bool:
     """Whether the rows up to this offset tell of statements that removed all rows of a table."""
     return end is not None and end.get("hasTableEvents") is True
+
+
+def has_changes(end: Mapping[str, Any] | None) -> bool:
+    """Whether the rows up to this offset may be changes of earlier rows, although they are backlog."""
+    return end is not None and end.get("hasChanges") is True
+
+
+def fills(end: Mapping[str, Any] | None) -> tuple[tuple[str, str, str], ...]:
+    """New columns that all rows of a table get at this offset: database, table and values, as in `FILLS`."""
+    return tuple((database, table, values) for database, table, values in (end or {}).get(FILLS, ()))
+
+
+def snapshot_follows(offset: Mapping[str, Any] | None) -> bool | None:
+    """Whether rows of a complete snapshot follow after this offset; None if it does not say."""
+    found = None if offset is None else offset.get("isSnapshot")
+    return found if isinstance(found, bool) else None
 
 
 def committed_ms(end: Mapping[str, Any] | None) -> tuple[int, int] | None:

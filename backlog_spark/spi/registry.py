@@ -34,6 +34,7 @@ __all__ = [
     "check_resume",
     "check_signal",
     "check_start",
+    "compares_offsets",
     "connector_module",
     "data_source",
     "discover",
@@ -181,6 +182,11 @@ def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping
     """
     if check := _function(source_format, "check_resume"):
         check(options, offset)
+
+
+def compares_offsets(source_format: str) -> bool:
+    """Whether a connector compares its options with a checkpoint's offset itself: it has ``check_resume``."""
+    return _function(source_format, "check_resume") is not None
 
 
 def check_signal(source_format: str, options: Mapping[str, str], signal: Signal) -> None:

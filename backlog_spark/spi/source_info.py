@@ -7,7 +7,12 @@ from enum import StrEnum
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["SourceInfo", "WatermarkCharacteristic"]
+__all__ = ["FILLS_COLUMNS", "REWRITING_ALTER", "SourceInfo", "WatermarkCharacteristic"]
+
+REWRITING_ALTER = "rewritingAlter"
+"""Option: ``snapshot``, the source reads such rows again, as upserts; ``stop``; or ``ignore``."""
+FILLS_COLUMNS = "fillsColumns"
+"""Option: ``true`` if the sink fills new columns in old rows, or nothing needs them: `Sink.fills`."""
 
 
 class WatermarkCharacteristic(StrEnum):
@@ -50,6 +55,15 @@ class SourceInfo:
     renews : bool
         It may empty its tables by rows of type ``truncate`` and begin again with a snapshot. Keyed operators cannot
         follow that.
+    notices_old_rows : bool
+        It notices when rows that it gave have other values by now, without a change of each. It takes the options
+        `REWRITING_ALTER` and `FILLS_COLUMNS`.
+    snapshot_of : tuple of (str, str)
+        Database and name of each table of which it first reads a complete snapshot; empty if it reads none, or if its
+        stream leaves out statements that remove rows. Its offsets have ``isSnapshot``: true as long as rows of that
+        snapshot follow, false afterwards.
+    address : str
+        Where it reads from, for people and to tell sources apart; without secrets.
 
     Raises
     ------
@@ -67,6 +81,9 @@ class SourceInfo:
     takes_signals: bool = False
     reads_again: bool = False
     renews: bool = False
+    notices_old_rows: bool = False
+    snapshot_of: tuple[tuple[str, str], ...] = ()
+    address: str = ""
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

@@ -283,6 +283,18 @@ OPTIONS = (
         "emit, skip, fail",
     ),
     Option(
+        "rewritingAlter",
+        "string",
+        "snapshot",
+        "What happens after an ALTER TABLE that changes values of rows that are there, or adds a column with a "
+        "default. The binary log does not have these values ([Statements that change old "
+        "rows](mysql_cdc_schema.md#statements-that-change-old-rows)). snapshot: the table is read again while the "
+        "stream continues. stop: the stream stops before the statement's rows. ignore: the target keeps the old "
+        "values. stop is the default without a snapshot (`startup.mode`). A query sets stop for keyed operators, and "
+        "ignore for sinks that append all rows, unless you set the option.",
+        "snapshot, stop, ignore",
+    ),
+    Option(
         "signal.table",
         "name",
         "unset",
@@ -407,6 +419,12 @@ OPTIONS = (
         "set by a query's runner",
         "With it the source asks the query whether other sources are in backlog.",
         secret=True,
+    ),
+    Option(
+        "fillsColumns",
+        "bool",
+        "set by a query's runner",
+        "The query's sinks give new columns their default in rows that are there, so these are not read again.",
     ),
     Option(
         "signalsToken",

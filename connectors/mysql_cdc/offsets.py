@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.offset_flags import FILLS
 from backlog_spark.spi.signals import HEARD
 
 from .positions import BinlogPosition
@@ -145,6 +146,12 @@ class Offset:
     committed_ms : (int, int) or None
         When the first and the last transaction of the binary log batch that ended here were committed, milliseconds
         since 1970 by the server's clock; None without rows. For the query's freshness only.
+    emptied : tuple of (str, str)
+        Tables that left the stream, with a row of type ``truncate``, at the end of the batch that ended here: their
+        last statement there changed the values of the key.
+    fills : tuple of (str, str, str)
+        Database and name of tables that got new columns at the end of the batch that ended here, and the values that
+        sinks give to old rows: `Rewriting.values`.
     to_empty : tuple of (str, str)
         Before the first batch of a snapshot that is read again: the tables that its rows replace; see `snapshot.again`.
     """
@@ -173,6 +180,8 @@ class Offset:
     requests: Requests = _NO_REQUESTS
     committed_ms: tuple[int, int] | None = None
     to_empty: tuple[tuple[str, str], ...] = ()
+    emptied: tuple[tuple[str, str], ...] = ()
+    fills: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def is_undecided(self) -> bool:
@@ -181,8 +190,11 @@ class Offset:
 
     @property
     def is_processing_backlog(self) -> bool:
-        """FLIP-309: the snapshot is backlog; the binary log is backlog only while it lags."""
-        return not self.complete or self.is_lagging
+        """FLIP-309: the snapshot is backlog, and a table that is read again after an ALTER TABLE.
+
+        The binary log is backlog only while it lags.
+        """
+        return not self.complete or self.is_lagging or self.requests.is_backlog
 
     def ranges_of(self, table: int) -> tuple[SnapshotRange, ...]:
         """The ranges of a table that have been read."""
@@ -227,6 +239,8 @@ class Offset:
             committed_ms=None,
             table_events=frozenset({"truncate"} if self.to_empty else ()),
             to_empty=(),
+            emptied=(),
+            fills=(),
         )
 
     def at(
@@ -256,6 +270,8 @@ class Offset:
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
             table_events=frozenset(),
+            emptied=(),
+            fills=(),
             requests=self.requests.without_reads(),
             committed_ms=None,
         )
@@ -266,6 +282,8 @@ class Offset:
             self,
             is_backlog=self.is_processing_backlog,
             table_events=frozenset(),
+            emptied=(),
+            fills=(),
             requests=self.requests.without_reads(),
             committed_ms=None,
         )
@@ -286,6 +304,8 @@ class Offset:
             to_empty=tuple(name for name in self.to_empty if come_back or name not in names),
             is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
             table_events=self.table_events if come_back else frozenset(),
+            emptied=self.emptied if come_back else (),
+            fills=self.fills if come_back else (),
             requests=requests if come_back else requests.without_reads(),
         )
 
@@ -297,6 +317,7 @@ class Offset:
             "version": _VERSION,
             "isProcessingBacklog": self.is_processing_backlog,
             "isBacklog": self.is_backlog,
+            "isSnapshot": not self.complete,
             "phase": "start" if self.is_undecided else "binlog" if self.complete else "snapshot",
             "server": self.server,
             "tables": _tables_to_json(self.tables),
@@ -346,6 +367,12 @@ class Offset:
             out["committedMs"] = list(self.committed_ms)
         if self.to_empty:
             out["toEmpty"] = [list(name) for name in self.to_empty]
+        if self.is_backlog and self.position:
+            out["hasChanges"] = True
+        if self.emptied:
+            out["emptied"] = [list(name) for name in self.emptied]
+        if self.fills:
+            out[FILLS] = [list(fill) for fill in self.fills]
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -393,6 +420,8 @@ class Offset:
             requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
             committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,
             to_empty=tuple((database, table) for database, table in data.get("toEmpty", ())),
+            emptied=tuple((database, table) for database, table in data.get("emptied", ())),
+            fills=tuple((database, table, values) for database, table, values in data.get(FILLS, ())),
         )
 
 
@@ -404,7 +433,8 @@ def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
             t.table,
             columns_to_json(t.columns),
             list(t.key),
-            *([] if t.chunk_key == t.key else [list(t.chunk_key)]),
+            *([] if t.chunk_key == t.key and not t.past else [list(t.chunk_key)]),
+            *([sorted(t.past)] if t.past else []),
         ]
         for t in tables
     ]
@@ -433,6 +463,13 @@ def _joined(ranges: Sequence[SnapshotRange], more: Sequence[SnapshotRange]) -> t
 
 def _tables_from_json(data: Any) -> tuple[TableSchema, ...]:
     return tuple(
-        TableSchema(database, table, columns_from_json(columns), tuple(key), tuple(chunk_key[0] if chunk_key else key))
-        for database, table, columns, key, *chunk_key in _unpacked(data)
+        TableSchema(
+            database,
+            table,
+            columns_from_json(columns),
+            tuple(key),
+            tuple(more[0] if more else key),
+            past=frozenset(more[1] if len(more) > 1 else ()),
+        )
+        for database, table, columns, key, *more in _unpacked(data)
     )

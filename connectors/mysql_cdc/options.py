@@ -84,6 +84,10 @@ class MySqlOptions:
     table_swap : str
         What happens where another table takes a captured one's name, unless a known tool made it: ``"snapshot"``,
         ``"follow"`` or ``"tools"``.
+    rewriting : str
+        What happens after an ALTER TABLE that changed old rows: ``"snapshot"``, ``"stop"`` or ``"ignore"``.
+    fills : bool
+        Whether the query's sinks fill new columns in old rows.
     table_events : str
         What a TRUNCATE or DROP of a captured table does: ``"emit"``, ``"skip"`` or ``"fail"``.
     zero_date_fails : bool
@@ -143,6 +147,8 @@ class MySqlOptions:
     adds_tables: bool = False
     evolves: bool = True
     table_swap: str = "snapshot"
+    rewriting: str = "snapshot"
+    fills: bool = False
     table_events: str = "fail"
     zero_date_fails: bool = False
     statement_ignore: str = ""
@@ -232,6 +238,8 @@ class MySqlOptions:
             adds_tables=_adds_tables(given, mode),
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
             table_swap=given.choice("tableSwap", ("snapshot", "follow", "tools")),
+            rewriting=_rewriting(given, mode),
+            fills=given.flag("fillsColumns", False),
             table_events=_table_events(given, metadata, several, form),
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
             statement_ignore=_pattern(given, "binlog.statement.ignore"),
@@ -302,6 +310,12 @@ def _adds_tables(given: Given, mode: str) -> bool:
             "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
         )
     return found
+
+
+def _rewriting(given: Given, mode: str) -> str:
+    """The option; by default stop if the stream has never read the whole tables."""
+    found = given.choice("rewritingAlter", ("snapshot", "stop", "ignore"))
+    return found if "rewritingalter" in given or mode in ("initial", "snapshot") else "stop"
 
 
 def _table_events(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> str:

@@ -45,7 +45,7 @@ class Pace:
 
     def due(self, start: Offset, now_ms: float) -> bool:
         """Whether a batch of the log may begin."""
-        return self.available_now or start.is_lagging or self._pacer.due(now_ms)
+        return self.available_now or start.is_processing_backlog or self._pacer.due(now_ms)
 
     def released(self, now_ms: float) -> None:
         """Report that a batch of the log was planned."""

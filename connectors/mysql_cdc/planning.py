@@ -54,7 +54,7 @@ class BatchPlanner:
         self._snapshots = SnapshotPlanner(options, self.tables, self.session, self._pace)
         self._binlog = BinlogPhase(options, self.tables, self.session, self._pace)
         self._joining = Joining(options, self.tables, self._snapshots)
-        self._rereading = Rereading(options, self.tables, self.session)
+        self._rereading = Rereading(options, self.tables, self.session, self._pace)
         self._hearing = Hearing(options, self.tables)
         self._checked_start = False
 
@@ -126,7 +126,12 @@ class BatchPlanner:
             return None
         if removed := self.tables.removed(start):
             return start.without(removed, come_back=False)
-        if start.complete and available_now and self._options.target == "backlogEnd" and not start.is_lagging:
+        if (
+            start.complete
+            and available_now
+            and self._options.target == "backlogEnd"
+            and not start.is_processing_backlog
+        ):
             return None
         step = self._next_live if start.complete else self._snapshots.next
         try:
@@ -160,7 +165,7 @@ class BatchPlanner:
                 pace.target = joined.filter_until
             end = joined
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
-        end = self._rereading.step(connection, start, end, self._binlog.taken, most)
+        end = self._rereading.step(connection, start, end, self._binlog.taken, most, limit)
         end = self._hearing.step(connection, start, end, self._binlog.signals)
         if end is not None and given is None:
             self._binlog.note_layouts(start)

@@ -13,9 +13,11 @@ from typing import Any
 
 from .schema.keys import Key, key_from_json, key_to_json
 
-__all__ = ["RangeRead", "RangeRequest", "Requests"]
+__all__ = ["ALTERED", "RangeRead", "RangeRequest", "Requests"]
 
 _Name = tuple[str, str]
+ALTERED = "ALTER TABLE"
+"""The `RangeRequest.id` of a table that a statement has rewritten."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class RangeRequest:
     Parameters
     ----------
     id : str
-        Of the signal that asked.
+        Of the signal that asked, or `ALTERED`.
     table : (str, str)
         Database and name.
     after, last : tuple or None
@@ -79,6 +81,16 @@ class Requests:
     reads: tuple[RangeRead, ...] = ()
     is_paused: bool = False
     heard: int = 0
+
+    @property
+    def is_backlog(self) -> bool:
+        """Whether a table is read again whose old rows were rewritten."""
+        return any(request.id == ALTERED for request in self.queue)
+
+    def altered(self, tables: Collection[_Name]) -> Requests:
+        """With tables that have been rewritten. What was read of them before does not count any more."""
+        kept = self.kept(lambda request: request.id != ALTERED or request.table not in tables)
+        return kept.added([RangeRequest(ALTERED, table) for table in sorted(tables)])
 
     def without_reads(self) -> Requests:
         """The state for a batch that reads nothing again."""

@@ -20,7 +20,7 @@ from backlog_spark.common.lazy_patterns import lazy_pattern
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.signals import Signal
 
-from .requests import RangeRequest, Requests
+from .requests import ALTERED, RangeRequest, Requests
 from .schema.columns import MASKED, Column
 from .schema.keys import Key, key_kind
 from .schema.table import TableSchema
@@ -99,9 +99,13 @@ def applied(signal: Signal, state: Requests, tables: Sequence[TableSchema]) -> R
         return replace(state, is_paused=False)
     if signal.type == STOP:
         patterns = _patterns(data, required=False)
-        if patterns is None:
-            return replace(state, queue=())
-        return state.kept(lambda request: not any(p.fullmatch(".".join(request.table)) for p in patterns))
+        # What an ALTER TABLE has rewritten must be read again, or the target stays wrong.
+        return state.kept(
+            lambda request: (
+                request.id == ALTERED
+                or (patterns is not None and not any(p.fullmatch(".".join(request.table)) for p in patterns))
+            )
+        )
     if signal.type == EXECUTE:
         return state.added(ranges_asked(signal, tables))
     return state

@@ -24,6 +24,7 @@ from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
 from .reader import MySqlCdcStreamReader
+from .schema.declared import DeclaredTables
 from .schema.table import SchemaChanged, TableSchema
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
@@ -115,7 +116,9 @@ def check_start(options: Mapping[str, str]) -> None:
 
 
 def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
-    """Refuse options that make another choice of columns or keys than the checkpoint has. Called at a later start.
+    """Refuse options that make another choice of tables, columns or keys than the checkpoint has.
+
+    Called at a later start.
 
     Parameters
     ----------
@@ -128,8 +131,10 @@ def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
         Names the option and both choices.
     """
     known = Offset.from_json(dict(offset))
-    columns = MySqlOptions.parse(options).columns
-    declared = {(t.database, t.table): t for t in check(options)}
+    parsed, tables = MySqlOptions.parse(options), check(options)
+    DeclaredTables(parsed, tables).check_some_asked(known)
+    columns = parsed.columns
+    declared = {(t.database, t.table): t for t in tables}
     for table in known.tables:
         if (table.database, table.table) in declared:
             columns.check_unchanged(table, declared[table.database, table.table], known.salt_check)
@@ -155,6 +160,8 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         key = ("_database", "_table", *key) if {"_database", "_table"} <= set(parsed.metadata) else ()
     # If the log can be backlog, backlog also has updates and deletes.
     inserts_only = parsed.has_snapshot and parsed.backlog_lag_ms is None
+    # Rows that such a stream never removes are there on purpose.
+    archives = "delete" in parsed.skipped or "skip" in map(parsed.event_policy, ("truncate", "drop"))
     return SourceInfo(
         key=key,
         starts_in_backlog=parsed.has_snapshot,
@@ -166,6 +173,9 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         takes_signals=parsed.startup_mode != "snapshot",
         reads_again=parsed.signal_table is not None,
         renews=parsed.renews,
+        notices_old_rows=parsed.evolves,
+        snapshot_of=tuple((t.database, t.table) for t in tables) if parsed.has_snapshot and not archives else (),
+        address=f"{parsed.host}:{parsed.port}",
     )
 
 

@@ -245,7 +245,7 @@ def _names(
     try:
         if later.found and not options.evolves:
             Timeline().altered(later.found[0])
-        then = stages(known.columns, (), later, schema.columns, known.key)[0]
+        then = stages(known.columns, (), later, schema.columns, known.key)[0][0]
     except SchemaChanged as error:
         raise BacklogError(
             f"The table {schema.name} was altered: {error.problem}",

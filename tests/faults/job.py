@@ -14,7 +14,8 @@ from .session import job_session
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     source = bs.source("mysql_cdc", name="rows", options=job["source"])
-    sink = bs.DeltaAppend(job["target"]) if job.get("appends") else bs.DeltaUpsert(job["target"], keys=["id"])
+    upsert = bs.DeltaUpsert(job["target"], keys=["id"], merge_schema=bool(job.get("merges_schema")))
+    sink = bs.DeltaAppend(job["target"]) if job.get("appends") else upsert
     return (
         source.write("rows")
         .trigger(processing_time=job["interval"], interval_during_backlog=job["during"])

@@ -199,6 +199,7 @@ def test_crash_between_creation_and_first_batch(spark: SparkSession, tmp_path: P
     assert detail.partitionColumns == ["name"]
     assert detail.properties == {
         "backlog_spark.createdBy": "app",
+        "backlog_spark.keys": '["id"]',
         "delta.enableDeletionVectors": "false",
     }
 

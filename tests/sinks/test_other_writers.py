@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
+from deltalake import write_deltalake
 from pyspark.sql.types import LongType, StructType
 
 from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from backlog_spark.sinks.delta import DeltaSink
 
@@ -89,3 +91,60 @@ def test_optimize_and_deletes_fail_no_batch(
     assert set(attempts) == {road}
     found = Counter(tuple(row) for row in spark.read.format("delta").load(path).where("id >= 0").collect())
     assert found == expected
+
+
+KEYED: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}
+
+
+@pytest.mark.parametrize("road", ["files", "spark"])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
+    spark: SparkSession, tmp_path: Path, road: str, first: int
+) -> None:
+    path, marker = str(tmp_path / "t"), tmp_path / "marker"
+
+    def sink(newest: int | None) -> DeltaUpsert:
+        made = DeltaUpsert(path, ["id"], small_batch_rows=1000 if road == "files" else 0, **KEYED)
+        made.open(SinkContext(spark, "app", SCHEMA, True, newest, newest))
+        return made
+
+    def rows(low: int, high: int) -> DataFrame:
+        return spark.range(low, high, 1, 1).selectExpr("id", "id AS n")
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not marker.exists():
+            marker.touch()
+            other = pa.table({"id": pa.array([4], pa.int64()), "n": pa.array([-1], pa.int64())})
+            write_deltalake(path, other, mode="append")
+
+    opened = sink(None)
+    if first:
+        opened.write(rows(0, 3), BatchInfo(0, True))
+        assert opened.written is not None
+        assert opened.written.road == road
+    # Another writer commits while Spark runs the batch.
+    with pytest.raises(Exception, match=r"Another writer added rows|CONCURRENT_APPEND"):
+        opened.write(rows(3, 6).mapInArrow(slow, SCHEMA), BatchInfo(first, True))
+    assert marker.exists()
+    opened.write(rows(3, 6), BatchInfo(first, True))
+    opened = sink(first)
+    opened.write(rows(3, 6), BatchInfo(first, True))
+    assert opened.written is not None
+    assert opened.written.road == "none"
+    opened.write(rows(6, 8), BatchInfo(first + 1, True))
+    found = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
+    assert found == [(number, number) for number in range(0 if first else 3, 8)]
+
+
+def test_commits_that_add_no_rows_leave_a_table_to_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaUpsert(path, ["id"], **KEYED)
+    sink.open(SinkContext(spark, "app", SCHEMA, True))
+    for batch in range(2):
+        sink.write(spark.createDataFrame([(batch, 0)], SCHEMA), BatchInfo(batch, True))
+    DeltaTable.forPath(spark, path).optimize().executeCompaction()
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('some' = 'property')")
+    sink.write(spark.createDataFrame([(2, 0)], SCHEMA), BatchInfo(2, True))
+    assert sink.written is not None
+    assert sink.written.road == "files"

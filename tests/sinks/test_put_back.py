@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import backlog_spark as bs
+from backlog_spark.common.table_names import TableName
 from backlog_spark.sinks.base import BatchInfo, SinkContext
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_a_table_from_an_older_copy(spark: SparkSession, tmp_path: Path, seed: i
             if batch < with_rows[-1]:
                 with pytest.raises(bs.BacklogError, match=r"lacks batches of this query.* (\d+|none of them)") as error:
                     sink.open(context_of(spark, lake, newest))
-                assert f"{name[0]}.{name[1]}: " in str(error.value)
+                assert f"{TableName(*name)}: " in str(error.value)
                 assert str(lake / own) in str(error.value)
             else:
                 sink.open(context_of(spark, lake, newest))

@@ -130,6 +130,46 @@ def test_is_backlog(
     assert Checkpoint(spark, str(tmp_path)).is_backlog(5) is expected
 
 
+S, L = flags(1, True, True, isSnapshot=True), flags(9, False, False, isSnapshot=False)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, [S], "part"),
+        (None, [L], "end"),
+        ([S], [flags(2, True, True, isSnapshot=True)], "part"),
+        ([S], [L], "end"),
+        ([S], [flags(9, True, True, isSnapshot=False)], "end"),  # the log is backlog as well
+        ([L], [flags(10, False, False, isSnapshot=False)], ""),
+        # The last of several decides. One without an offset has read nothing.
+        ([S, S], [L, S], "part"),
+        ([L, S], [L, S], "part"),
+        ([L, S], [L, L], "end"),
+        ([L, L], [L, flags(10, False, False, isSnapshot=False)], ""),
+        ([S], [L, None], "part"),
+        ([S, None], [L, L], "end"),
+        # An earlier version of the connector.
+        (None, [B], ""),
+        ([B], [flags(2, False, True)], ""),
+        ([B], [L], ""),
+    ],
+)
+def test_snapshot(
+    spark: SparkSession, tmp_path: Path, start: list[Offset] | None, end: list[Offset], expected: str
+) -> None:
+    for number, offsets in enumerate(([], end) if start is None else (start, end)):
+        if offsets:
+            write_log(tmp_path, number, *offsets)
+    assert Checkpoint(spark, str(tmp_path)).snapshot(1, len(end)) == expected
+
+
+def test_the_log_lacks_a_source_without_an_offset(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 0, L)
+    assert Checkpoint(spark, str(tmp_path)).snapshot(0, 2) == "part"
+    assert Checkpoint(spark, str(tmp_path)).snapshot(0, 1) == "end"
+
+
 def test_sources_of_the_second_format_are_identified_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """Unnamed sources have their index as name, are in any order, and are missing without an offset."""
     ours, other = flags(1, True, True), flags(1, False, False)

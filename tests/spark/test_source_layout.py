@@ -109,7 +109,7 @@ def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, t
     try:
         wait(lambda: sum(map(len, sink.batches.values())) == 4, query)
         wait(lambda: query.mode is Mode.STREAM, query)
-        assert kept(tmp_path) == {"version": 1, "names": ["z", "z"], "positions": [0, 1]}
+        assert kept(tmp_path).items() >= {"version": 1, "names": ["z", "z"], "positions": [0, 1]}.items()
     finally:
         query.stop()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from backlog_spark.spi.offset_flags import (
@@ -12,6 +14,7 @@ from backlog_spark.spi.offset_flags import (
     is_processing_backlog,
     parse_offset,
     rows_behind,
+    snapshot_follows,
 )
 
 
@@ -40,6 +43,21 @@ def test_rows_are_what_the_flag_was_at_their_start() -> None:
     assert is_backlog(None, {**off, "isBacklog": True})
     assert not is_backlog(None, on)
     assert not is_backlog(None, None)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (None, None),
+        ({}, None),
+        ({"isSnapshot": None}, None),
+        ({"isSnapshot": 1}, None),
+        ({"isSnapshot": False}, False),
+        ({"isSnapshot": True}, True),
+    ],
+)
+def test_snapshot_follows(offset: dict[str, Any] | None, expected: bool | None) -> None:
+    assert snapshot_follows(offset) is expected
 
 
 def test_rows_behind() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from ..server.watermark import gtids_at, origin, watermark
 from ..server.worker_connection import worker_connection
 from .emptied import effect
 from .reading import DELETE, INSERT, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
-from .records import Change
+from .records import Change, emptied_by
 
 __all__ = ["read_batch", "rows_of"]
 
@@ -103,7 +104,7 @@ class _Changes:
         self._shift = shift
         self._skipped = options.skipped
         self._known = _SnapshotFilter(options, schema, ranges) if ranges is not None else None
-        self._key = schema.indexes(schema.key)
+        self._key = _key_of(schema.indexes(schema.key))
         self._output = output_of(options.format, options.metadata, options.columns.salt)
         self._found = ChangeRows()
 
@@ -114,15 +115,16 @@ class _Changes:
         covered = self._known.covered(change) if self._known is not None else False
         if covered is True:
             return 0
-        found, before = self._found, len(self._found.rows)
-        for kind, row, sequence in _images(change, self._key):
-            found.rows.append(row)
-            found.kinds.append(kind)
-            found.sequences.append(sequence + self._shift)
-            found.positions.append(byte_at(change.at if change.is_compressed else sequence))
-            found.origins.append(change)
-            found.covered.append(covered or None)
-        return len(found.rows) - before
+        found = self._found
+        kinds, rows, sequences = _images(change, self._key)
+        count = len(rows)
+        found.rows += rows
+        found.kinds += kinds
+        found.sequences += [sequence + self._shift for sequence in sequences] if self._shift else sequences
+        found.positions += [byte_at(change.at)] * count if change.is_compressed else map(byte_at, sequences)
+        found.origins += [change] * count
+        found.covered += [covered or None] * count
+        return count
 
     def empty(self, found: TableEmptied) -> None:
         """Add a row for a statement that removed all rows."""
@@ -182,7 +184,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables.
 
-    ``start`` also has the ranges and the `Offset.table_events` of the batch's end.
+    ``start`` also has the ranges, `Offset.table_events` and `Offset.emptied` of the batch's end.
     """
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
@@ -199,7 +201,13 @@ def rows_of(
             for collector in collectors.values() if start.ranges or start.joining or change.excess else ():
                 collector.end(change.excess)
             continue
-        if isinstance(change, TableAltered) or id(change.schema) in left:
+        if isinstance(change, TableAltered):
+            if change.name in start.emptied:
+                collectors[id(change.schema)].empty(emptied_by(change))
+                collected += 1
+                left.add(id(change.schema))
+            continue
+        if id(change.schema) in left:
             continue
         if isinstance(change, TableEmptied):
             # As the batch was planned, whatever the options say now.
@@ -235,16 +243,20 @@ def _only(changes: Iterable[Change], start: Offset, only: str) -> Iterator[Chang
             yield change
 
 
-def _images(change: RowsChange, key: tuple[int, ...]) -> Iterator[tuple[str, list[Any], int]]:
-    for sequence, before, after in change.rows:
-        if before is None:
-            assert after is not None
-            yield INSERT, after, sequence
-        elif after is None:
-            yield DELETE, before, sequence
-        elif all(before[i] == after[i] for i in key):
-            yield UPDATE_BEFORE, before, sequence
-            yield UPDATE_AFTER, after, sequence + 1
-        else:
-            yield DELETE, before, sequence
-            yield INSERT, after, sequence + 1
+def _key_of(indexes: Sequence[int]) -> Callable[[Any], Any]:
+    """A function from a row to something that is equal for rows with the same key."""
+    return operator.itemgetter(*indexes) if indexes else lambda row: None
+
+
+def _images(change: RowsChange, key_of: Callable[[Any], Any]) -> tuple[list[str], list[Any], list[int]]:
+    """Kind, values and sequence of each image."""
+    sequences, befores, afters = zip(*change.rows, strict=True) if change.rows else ((), (), ())
+    if change.kind == INSERT:
+        return [INSERT] * len(afters), [*afters], [*sequences]
+    if change.kind == DELETE:
+        return [DELETE] * len(befores), [*befores], [*sequences]
+    kinds: list[str] = []
+    for before, after in zip(befores, afters, strict=True):
+        kinds += (UPDATE_BEFORE, UPDATE_AFTER) if key_of(before) == key_of(after) else (DELETE, INSERT)
+    rows = [row for pair in zip(befores, afters, strict=True) for row in pair]
+    return kinds, rows, [number for sequence in sequences for number in (sequence, sequence + 1)]

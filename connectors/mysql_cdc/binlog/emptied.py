@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from ..offsets import Offset
 from ..schema.ddl.statements import DROP, Removal
+from ..schema.ddl.timeline import TableAltered
 from ..schema.table import TableSchema
 from ..server.watermark import watermark
 from .records import TableEmptied
 
-__all__ = ["Effect", "effect", "removed_tables"]
+__all__ = ["Effect", "effect", "is_held", "removed_tables"]
 
 
 class Effect(NamedTuple):
@@ -46,12 +47,7 @@ def effect(found: TableEmptied, start: Offset, table_events: str) -> Effect:
     table_events : str
         ``"emit"`` or ``"skip"``.
     """
-    name = found.schema.database, found.schema.table
-    table = next(i for i, t in enumerate(start.tables) if (t.database, t.table) == name)
-    ranges = start.ranges_of(table)
-    held = [watermark(r.low).includes(found.uuid, found.number, found.sequence) for r in ranges]
-    if (ranges or table in start.joining) and not (ranges and ranges[-1].end is None):
-        held.append(True)  # the rest will be read at a watermark that includes the statement
+    ranges, held = _held(found, start)
     emits = table_events == "emit"
     everything = bool(held) and all(held)
     if found.kind == DROP:
@@ -61,6 +57,29 @@ def effect(found: TableEmptied, start: Offset, table_events: str) -> Effect:
     if everything:
         return Effect(is_told=False, leaves=False)
     return Effect(is_told=emits, leaves=emits and any(held))
+
+
+def is_held(found: TableEmptied | TableAltered, start: Offset) -> bool | None:
+    """Whether all rows of the snapshot were read after a statement; None for some of them.
+
+    Parameters
+    ----------
+    start : Offset
+        As for `effect`.
+    """
+    _, held = _held(found, start)
+    return None if any(held) and not all(held) else any(held)
+
+
+def _held(found: TableEmptied | TableAltered, start: Offset) -> tuple[bool, list[bool]]:
+    """Whether the table has ranges, and for each part of its snapshot whether that holds a statement."""
+    name = found.schema.database, found.schema.table
+    table = next(i for i, t in enumerate(start.tables) if (t.database, t.table) == name)
+    ranges = start.ranges_of(table)
+    held = [watermark(r.low).includes(found.uuid, found.number, found.sequence) for r in ranges]
+    if (ranges or table in start.joining) and not (ranges and ranges[-1].end is None):
+        held.append(True)  # the rest will be read at a watermark that includes the statement
+    return bool(ranges), held
 
 
 def removed_tables(found: Removal, tables: Iterable[TableSchema], folds_case: Callable[[], bool]) -> list[TableSchema]:

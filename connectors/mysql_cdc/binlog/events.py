@@ -9,23 +9,27 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from backlog_spark.errors import BacklogError
 
 from ..bounded import too_large
 from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
-from ..schema.ddl.statements import DML, DROP, first_word, statement_text
+from ..schema.ddl.statements import DML, DROP, first_word, sql_mode_of, statement_text, time_zone_of
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import fills_by_functions
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
-from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
+from .log_position import FORMAT, HEADER, ROTATE, DumpPosition, header_of
 from .records import Change, RowsChange, Savepoint, TableEmptied, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, TableMap
 from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of
@@ -46,11 +50,17 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 # it ends.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
+_TIME_SERVER = struct.Struct("<xIxI").unpack_from  # of an event's header
 _MOST_TOLD = 1_000
 _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 
 
 _log = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=64)
+def _uuid(sid: bytes) -> str:
+    return str(UUID(bytes=sid))
 
 
 class NotYetSent(Exception):
@@ -154,9 +164,8 @@ class Events:
             data = packet.get_all_data()
             if data[0]:  # neither an event nor the end of the log
                 raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
-            kind = data[5]
-            size = int.from_bytes(data[10:14], "little")
-            end = position.moved(data)
+            kind, size, told, flags = header_of(data)
+            end = position.moved(data, kind, size, told, flags)
             if far is not None:
                 if kind == ROTATE:
                     far = replace(far, position=BinlogPosition(position.file, FIRST_EVENT))
@@ -168,7 +177,7 @@ class Events:
             elif kind == FORMAT:
                 self._decoders.clear()
                 self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
-            elif position.is_before(end, size):
+            elif position.after and position.is_before(end, size):
                 continue
             elif kind in _GTIDS:
                 if self._until and (position.number, end - size) >= self._until:
@@ -196,7 +205,7 @@ class Events:
                         yield far
                     return
 
-    def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterator[Change | Savepoint]:
+    def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterable[Change | Savepoint]:
         """What an event inside a transaction says. Notes whether it ends the transaction."""
         if kind == _TABLE_MAP:
             self._table_map(data)
@@ -204,19 +213,24 @@ class Events:
             change = self._rows(data, kind, end - size, size)
             if change is not None:
                 self._is_open = True
-                yield change
+                return (change,)
         elif kind in (_XID, _XA_PREPARE):
             self._is_end = True
         elif kind in (_QUERY, _COMPRESSED_QUERY):
             self._is_end = self._query(data, kind)
-            yield from self._changed_tables(data, end, size)
-            if self._savepoint is not None:
-                yield self._savepoint
-                self._savepoint = None
+            if self._changes is not NO_CHANGES or self._savepoint is not None:
+                return self._of_statement(data, end, size)
         elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
             raise self._refused(
                 f"an event of type {kind}, which mysql_cdc does not read", "Report this with the server's version."
             )
+        return ()
+
+    def _of_statement(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
+        yield from self._changed_tables(data, end, size)
+        if self._savepoint is not None:
+            yield self._savepoint
+            self._savepoint = None
 
     def _inflated(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
         """The events of a compressed transaction. They have no positions of their own, and no checksums."""
@@ -236,8 +250,9 @@ class Events:
             if packet.is_eof_packet():
                 return None
             data = packet.get_all_data()
-            end, size = self._position.moved(data), int.from_bytes(data[10:14], "little")
-            if data[5] in _GTIDS and not self._position.is_before(end, size):
+            kind, size, told, flags = header_of(data)
+            end = self._position.moved(data, kind, size, told, flags)
+            if kind in _GTIDS and not self._position.is_before(end, size):
                 return BinlogPosition(self._position.file, end - size)
 
     def _refused(self, what: str, hint: str) -> BacklogError:
@@ -251,8 +266,7 @@ class Events:
         if kind in (_GTID, _ANONYMOUS_GTID):
             self._committed_ms = committed_ms(data[HEADER : len(data) - self._tail]) or self._committed_ms
         if kind == _GTID:
-            sid = data[HEADER + 1 : HEADER + 17].hex()
-            self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
+            self._uuid = _uuid(data[HEADER + 1 : HEADER + 17])
             self._number = int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")
         elif kind == _TAGGED_GTID:
             self._uuid, self._number = tagged_gtid(data[HEADER : len(data) - self._tail])
@@ -294,7 +308,12 @@ class Events:
             self._timeline.described(schema, TableMap.parse(body).names)
         elif schema is not None:
             layout = self._timeline.layout(schema)
-            decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+            passed = layout is not None and layout.is_passed_over
+            decoder = (
+                None
+                if passed
+                else RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+            )
         elif self._signals is not None and (database, table) == (self._signals.database, self._signals.table):
             decoder = self._of_signals(body)
         if len(self._told) >= _MOST_TOLD:
@@ -349,7 +368,8 @@ class Events:
             raise too_large(f"A change of {decoder.schema.name}", len(data) // 2, self._most_bytes // 2)
         self._rows_seen = True
         # Offset of data[0] in the file: one less than the event's, because of the OK byte.
-        base = sequence_at(self._position.number, event_start - 1) + self._excess
+        event = sequence_at(self._position.number, event_start)
+        base = event - 1 + self._excess
         counts = self._counts is not None and self._counts(len(data))
         rows = read_images(decoder, data, kind, end, base, counts=counts)
         change = ROWS[kind]
@@ -359,9 +379,8 @@ class Events:
         elif kind in COMPRESSED_ROWS:
             rows = renumbered(rows, change, base + 1)
             self._excess += max(0, len(rows) * step_of(change) - size)
-        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        at, server_id = _TIME_SERVER(data)
         told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
-        event = sequence_at(self._position.number, event_start)
         return RowsChange(decoder.schema, change, *told, event, self._payload is not None or kind in COMPRESSED_ROWS)
 
     def _query(self, data: bytes, kind: int) -> bool:
@@ -369,7 +388,6 @@ class Events:
         schema_size = data[HEADER + 8]
         status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
         at = HEADER + 13 + status_size
-        default = data[at : at + schema_size].decode("utf-8", "replace")
         raw = data[at + schema_size + 1 : len(data) - self._tail]
         if kind == _COMPRESSED_QUERY:
             raw = inflated(raw, self._most_inflated)
@@ -383,7 +401,7 @@ class Events:
         if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
             return self._control(first, text)
         if first and self._captured:
-            self._statement(first, text, default)
+            self._statement(first, text, data[at : at + schema_size].decode("utf-8", "replace"))
         return not self._in_group
 
     def _statement(self, first: str, text: str, default: str) -> None:
@@ -404,16 +422,24 @@ class Events:
     def _changed_tables(self, data: bytes, end: int, size: int) -> Iterator[TableAltered | TableEmptied]:
         """What a statement does to captured tables."""
         changes, self._changes = self._changes, NO_CHANGES
+        if not changes.altered and not changes.removed:
+            return
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        told = self._uuid, self._number, at, self._position.file, server_id
+        # Unique as long as the event has a byte for each table.
+        most = len(data) - 1
+        sequences = (sequence_at(self._position.number, end - size + min(n, most)) for n in itertools.count())
+        status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
+        status = data[HEADER + 13 : HEADER + 13 + status_size]
+        mode, zone = sql_mode_of(status), time_zone_of(status)
         for schema, origin in changes.altered:
-            altered = TableAltered(schema, changes.statement, BinlogPosition(self._position.file, end), origin)
+            position = BinlogPosition(self._position.file, end)
+            altered = TableAltered(schema, changes.statement, position, origin, mode, zone, next(sequences), *told)
             self._timeline.altered(altered)
             self._forget_layouts()
             yield altered
-        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
-        told = self._uuid, self._number, at, self._position.file, server_id
-        for n, schema in enumerate(changes.removed):
-            # Unique as long as the event has a byte for each table.
-            sequence = sequence_at(self._position.number, end - size + min(n, len(data) - 1))
+        for schema in changes.removed:
+            sequence = next(sequences)
             if changes.removal == DROP:
                 # Whatever has this name from here on is another table.
                 self._captured.drop(schema)

@@ -9,15 +9,19 @@ Sources: MySQL source documentation, "Binlog Event"; MySQL source, sql/rpl_binlo
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 from ..positions import FIRST_EVENT, file_number
 from ..server.log_gone import LogGone
 
-__all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
+__all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile", "header_of"]
 
 HEADER = 20
 """Bytes before an event's body: one OK byte, then a header of 19."""
+
+header_of = struct.Struct("<5xB4xIIH").unpack_from
+"""From an event to its type, its size, its end in the file, and its flags."""
 
 ROTATE, FORMAT = 4, 15
 _HEARTBEATS = {27, 41}
@@ -26,6 +30,7 @@ _HEARTBEATS = {27, 41}
 _AT_BEGINNING = {FORMAT, 35, 163, 164}
 _ARTIFICIAL = 0x20  # flag of an event that the server makes up: it is not in the file
 _TOLD_BITS = 32
+_LOW_BITS = (1 << _TOLD_BITS) - 1
 
 
 class LargeFile(Exception):
@@ -46,7 +51,7 @@ class DumpPosition:
         beginning on.
     after : int
         Events that end at or before this offset of the first file are skipped. A dump cannot begin beyond 4 GiB, so it
-        begins at the file's beginning instead.
+        begins at the file's beginning instead. As an attribute, 0 from the first wanted event on.
 
     Attributes
     ----------
@@ -60,39 +65,39 @@ class DumpPosition:
 
     def __init__(self, large: frozenset[str] | None = None, after: int = 0) -> None:
         self._large = large
-        self._after = after
+        self.after = after
         self.file = ""
         self.number = self.sent = 0
         self.is_told = True
         self._end = 0
         self._at_beginning = False
 
-    def moved(self, data: bytes) -> int:
-        """Move past an event; returns its end in the file. An artificial event is not in the file: the position stays.
+    def moved(self, data: bytes, kind: int, size: int, told: int, flags: int) -> int:
+        """Move past an event with this header; returns its end in the file.
+
+        An artificial event is not in the file: the position stays.
 
         MariaDB 11.4 gives no end for events inside a transaction; they follow one another. If it does not send one of
         them (annotated rows), those behind it get a position that is too low. It is never the position of another
         event, because the transaction's first and last event give theirs.
         """
-        kind = data[5]
         if kind == ROTATE:
             # A real rotate event ends its file. An artificial one with the same content follows it.
             self._rotate(data)
             return self._end
-        told, flags = int.from_bytes(data[14:18], "little"), int.from_bytes(data[18:20], "little")
         self._at_beginning = self._at_beginning and kind in _AT_BEGINNING
         if flags & _ARTIFICIAL or (kind in _AT_BEGINNING and not self._at_beginning):
             return self._end
-        followed = self._end + (0 if kind in _HEARTBEATS else int.from_bytes(data[10:14], "little"))
+        end = self._end if kind in _HEARTBEATS else self._end + size
         self.is_told = told > 0
-        if not told:
-            self._end = followed
-        elif self._large is None:
-            self._end = nearest(followed, told)
-        else:
-            self._end = told
-        self.sent = max(self.sent, self._end)
-        return self._end
+        if told and self._large is not None:
+            end = told
+        elif told and end & _LOW_BITS != told:
+            end = nearest(end, told)
+        self._end = end
+        if end > self.sent:
+            self.sent = end
+        return end
 
     def is_before(self, end: int, size: int) -> bool:
         """Whether an event lies before ``after``, where the wanted part begins.
@@ -102,18 +107,18 @@ class DumpPosition:
         LogGone
             No event begins there.
         """
-        if end <= self._after:
+        if end <= self.after:
             return True
         self._arrive(end - size)
         return False
 
     def _arrive(self, at: int) -> None:
-        if self._after and at != self._after:
+        if self.after and at != self.after:
             raise LogGone(
-                f"The binary log has no transaction's end at {self.file}:{self._after}, up to which it was read.",
+                f"The binary log has no transaction's end at {self.file}:{self.after}, up to which it was read.",
                 "If the server was restored or replaced, start with a new checkpoint.",
             )
-        self._after = 0
+        self.after = 0
 
     def _rotate(self, data: bytes) -> None:
         if self.file:

@@ -31,8 +31,8 @@ from ..server.watermark import gtids_at
 from ..server.watermark import origin as origin_of
 from .ahead import ReadAhead, packed
 from .batches import rows_of
-from .emptied import Effect, effect
-from .planner import BinlogPlanner
+from .emptied import Effect, effect, is_held
+from .planner import BinlogPlanner, Rewritten
 from .records import TableEmptied
 
 __all__ = ["BinlogPartition", "BinlogPhase"]
@@ -112,7 +112,7 @@ class BinlogPhase:
             captured = self._tables.captured(start)
             planner = BinlogPlanner(
                 self._session.same_server, captured, origin, now, gtids, timeline, start.excess, self._effect,
-                signal_table,
+                signal_table, lambda found: is_held(found, self._start),
             )  # fmt: skip
             self._planner = planner
         pace = self._pace
@@ -144,6 +144,7 @@ class BinlogPhase:
         gtid, lags = planner.gtid_at(position), self._lags(connection, planner, position, until)
         tables, leaving = planner.tables_at(position), planner.leaving_at(position)
         events, excess = planner.events_until(position), planner.excess_at(position)
+        rewritten = planner.rewritten_at(position)
         self.note_layouts(start)
         rows = self.taken = planner.rows_until(position)
         self.signals = planner.signals_until(position)
@@ -154,7 +155,7 @@ class BinlogPhase:
         planner.advance(position, now)
         pace.released(now)
         end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
-        end = replace(end, table_events=events, committed_ms=committed)
+        end = replace(_after(end, rewritten), table_events=events, committed_ms=committed)
         if is_bounded and (leaving or start.gone):
             end = replace(end, filter_until=start.filter_until)  # it is not finished before the table has joined again
         return end.without(leaving, come_back=True) if leaving else end
@@ -203,7 +204,8 @@ class BinlogPhase:
             there = self._session.here(connection, last)
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # A table that joins in this very batch is filtered by its own watermark.
-        read = replace(start, ranges=(*first.ranges, *last.added_since(first)), table_events=last.table_events)
+        ranges = (*first.ranges, *last.added_since(first))
+        read = replace(start, ranges=ranges, table_events=last.table_events, emptied=last.emptied)
         tables, layouts = self._tables.captured(first), self._layouts_at(start)
         rows = None if only or layouts else self._read_ahead(tables, read, until)
         return BinlogPartition(server, tables, layouts, read, until, only, rows)
@@ -219,6 +221,18 @@ class BinlogPhase:
             self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
             ahead.changes.clear()  # they take far more memory than the packed rows
         return self._carried[1]
+
+
+def _after(end: Offset, rewritten: Sequence[Rewritten]) -> Offset:
+    """The end of a batch, with what its last statements have done to old rows."""
+    if not rewritten:
+        return end
+    return replace(
+        end,
+        requests=end.requests.altered([each.table for each in rewritten if each.does == "read"]),
+        emptied=tuple(each.table for each in rewritten if each.does == "empty"),
+        fills=tuple((*each.table, each.values) for each in rewritten if each.does == "fill"),
+    )
 
 
 def _has_no_place(start: Offset) -> bool:

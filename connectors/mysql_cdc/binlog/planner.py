@@ -8,6 +8,7 @@ change.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from ..options import MySqlOptions
 from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed
 from ..schema.ddl.history import Layout
+from ..schema.ddl.rewriting import NOTHING
+from ..schema.ddl.statements import TRUNCATE
 from ..schema.ddl.timeline import TableName, Timeline
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet, MariaDbGtids
@@ -27,7 +30,9 @@ from .ahead import KEPT_BYTES, ReadAhead
 from .emptied import Effect
 from .reading import UPDATE, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 
-__all__ = ["BinlogPlanner"]
+__all__ = ["BinlogPlanner", "Rewritten"]
+
+_log = logging.getLogger(__name__)
 
 # If the tables are quiet, the position advances after this much of the log. So a restart does not read it again, and
 # the server may purge it. 64 MiB of other tables' changes are scanned within seconds.
@@ -38,7 +43,30 @@ QUIET_MS = 60_000
 _ENTRIES = 100
 
 
+_FOLLOWS = {
+    "empty": "The table leaves the stream: its rows are removed from targets, and it is read from its beginning.",
+    "fill": "Targets get the default in old rows.",
+    "read": "The table is read again while the stream goes on.",
+}
 _Kept = list[RowsChange | TableEmptied]
+
+
+class Rewritten(NamedTuple):
+    """What a statement that changed a table's old rows asks for.
+
+    Parameters
+    ----------
+    table : (str, str)
+    does : str
+        ``"empty"``: its rows go and come back with a new snapshot; ``"read"``: it is read again; ``"fill"``: sinks fill
+        new columns.
+    values : str
+        Those of ``"fill"``: `Rewriting.values`.
+    """
+
+    table: TableName
+    does: str
+    values: str = ""
 
 
 class _Transaction(NamedTuple):
@@ -55,6 +83,7 @@ class _Transaction(NamedTuple):
     leaving: frozenset[TableName] = frozenset()  # tables that leave the stream with it
     excess: int = 0  # as `Offset.excess`, after it
     signals: tuple[Signal, ...] = ()
+    rewritten: tuple[Rewritten, ...] = ()
     committed: tuple[int, int] = (0, 0)  # the first and the last commit, milliseconds since 1970
 
     @property
@@ -64,6 +93,10 @@ class _Transaction(NamedTuple):
 
 def _no_effect(found: TableEmptied) -> Effect:
     return Effect(is_told=False, leaves=False)
+
+
+def _not_held(found: TableAltered) -> bool | None:
+    return False
 
 
 class BinlogPlanner:
@@ -85,6 +118,8 @@ class BinlogPlanner:
         What a TRUNCATE or DROP of a table does; by default nothing.
     signal_table : TableSchema, optional
         The table whose new rows are signals.
+    is_held : callable, optional
+        Whether the rows of a table's snapshot were read after an ALTER TABLE: `emptied.is_held`. By default not.
 
     Attributes
     ----------
@@ -106,9 +141,11 @@ class BinlogPlanner:
         excess: int = 0,
         effect: Callable[[TableEmptied], Effect] = _no_effect,
         signal_table: TableSchema | None = None,
+        is_held: Callable[[TableAltered], bool | None] = _not_held,
     ) -> None:
         self._options = options
         self._effect = effect
+        self._is_held = is_held
         self._signal_table = signal_table
         self.tables = tuple(tables)
         self._scanned: BinlogPosition | str = start
@@ -179,6 +216,7 @@ class BinlogPlanner:
         leaving: set[TableName] = set()
         changes: _Kept = []
         signals: list[Signal] = []
+        rewritten: list[Rewritten] = []
 
         def counts(more: int) -> bool:
             # Values are decoded only of rows that are kept, to travel with their partition.
@@ -190,6 +228,12 @@ class BinlogPlanner:
         ):  # fmt: skip
             if isinstance(change, TableAltered):
                 altered = True
+                if follows := self._rewritten(change):
+                    rewritten.append(follows)
+                    if follows.does == "empty":
+                        counted += 1
+                        events.add(TRUNCATE)
+                        leaving.add(change.name)
             elif isinstance(change, TransactionEnd):
                 self._scanned = change.position
                 self._excess += change.excess
@@ -199,7 +243,7 @@ class BinlogPlanner:
                     found = _Transaction(
                         change.position, counted, str(self._gtids or ""), change.timestamp,
                         events=frozenset(events), leaving=frozenset(leaving), excess=self._excess,
-                        signals=tuple(signals),
+                        signals=tuple(signals), rewritten=tuple(rewritten),
                         committed=(change.committed_ms, change.committed_ms),
                     )  # fmt: skip
                     if self._kept + size <= KEPT_BYTES and not change.excess:
@@ -221,7 +265,7 @@ class BinlogPlanner:
                     if leaving:
                         return
                     seen, counted, altered = seen + counted, 0, False
-                    size, changes, events, signals = 0, [], set(), []
+                    size, changes, events, signals, rewritten = 0, [], set(), [], []
                     if rows is not None and seen >= rows:
                         return
             elif isinstance(change, RowsChange) and change.schema is self._signal_table:
@@ -246,6 +290,16 @@ class BinlogPlanner:
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
             self._scanned = until  # the log is read up to there: the next call need not look again
 
+    def _rewritten(self, found: TableAltered) -> Rewritten | None:
+        """What follows from an ALTER TABLE for old rows; None for nothing."""
+        rewriting = self._timeline.rewriting(found) if isinstance(self._timeline, Followed) else NOTHING
+        if rewriting is NOTHING or (is_held := self._is_held(found)) is True:
+            return None  # or the snapshot was read after it
+        does = "empty" if rewriting.empties else "fill" if rewriting.fills and is_held is False else "read"
+        told = rewriting.told or f"it has new columns: {', '.join(c.name for c in rewriting.fills)}"
+        _log.warning("%s: %s, since %r. %s", found.schema.name, told, found.statement[:200], _FOLLOWS[does])
+        return Rewritten(found.name, does, rewriting.values if does == "fill" else "")
+
     def _has_room(self, entry: _Transaction, rows: int) -> bool:
         return not entry.ends_batch and (self._entry_rows is None or entry.rows + rows <= self._entry_rows)
 
@@ -269,6 +323,10 @@ class BinlogPlanner:
     def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:
         """The tables after a batch that `plan` returned; empty if they did not change in it."""
         return next((t.tables for t in self._pending if t.end == position), ())
+
+    def rewritten_at(self, position: BinlogPosition) -> tuple[Rewritten, ...]:
+        """What statements at the end of a batch that `plan` returned have done to old rows."""
+        return next((t.rewritten for t in self._pending if t.end == position), ())
 
     def leaving_at(self, position: BinlogPosition) -> frozenset[TableName]:
         """The tables that leave the stream at the end of a batch that `plan` returned."""

@@ -128,7 +128,8 @@ def read_changes(
                     continue
                 if skip:
                     raise _other_order(options, unfinished)
-                retries.succeeded()
+                if retries.failed:
+                    retries.succeeded()
                 waited = 0.0
                 if isinstance(change, TableEmptied) and change.kind == DROP:
                     dropped.add(change.schema)

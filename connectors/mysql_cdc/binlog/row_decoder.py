@@ -168,7 +168,8 @@ class RowDecoder:
         # The index of each column in the events' bitmaps.
         self._places = [index for index in range(described) if index not in absent]
         self._absent = sum(1 << index for index in absent)
-        self._others: dict[bytes, RowDecoder] = {}
+        self._described = (1 << described) - 1
+        self._of_bitmaps: dict[bytes, RowDecoder] = {}
         self._lay_out(table_map, columns, across)
 
     def _lay_out(self, table_map: TableMap, columns: tuple[Column, ...], across: Bridge | None) -> None:
@@ -239,12 +240,13 @@ class RowDecoder:
         BacklogError
             They leave out others (``binlog_row_image`` other than FULL).
         """
-        present = int.from_bytes(bitmap, "little")
-        if present == self._present:
-            return self
-        if bitmap not in self._others:
-            self._others[bitmap] = self._of_fewer(present)
-        return self._others[bitmap]
+        found = self._of_bitmaps.get(bitmap)
+        if found is None:
+            # MySQL also sets the bits that fill the last byte.
+            present = int.from_bytes(bitmap, "little") & self._described
+            found = self if present == self._present else self._of_fewer(present)
+            self._of_bitmaps[bitmap] = found
+        return found
 
     def _of_fewer(self, present: int) -> RowDecoder:
         if present & self._absent:
@@ -270,7 +272,7 @@ class RowDecoder:
         made = copy.copy(self)
         for cached in ("_sizes", "_readers"):
             vars(made).pop(cached, None)
-        made._others = {}
+        made._of_bitmaps = {}
         made._places = [self._places[at] for at in kept]
         made._lay_out(
             _without(self._logged, {*range(self.count)} - {*kept}),

@@ -78,14 +78,12 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
     """
     change = ROWS[kind]
     offset, width, bitmaps = _bitmaps(data, kind)
-    decoders = []
-    for _ in range(bitmaps):
-        decoders.append(decoder.of_images(data[offset : offset + width]))
-        offset += width
+    first = decoder.of_images(data[offset : offset + width])
+    last = decoder.of_images(data[offset + width : offset + 2 * width]) if bitmaps > 1 else first
+    offset += bitmaps * width
     is_partial = kind == _PARTIAL_UPDATE
-    read_row, read_after = (
-        d.skip_row if counts and not is_partial else d.read_row for d in (decoders[0], decoders[-1])
-    )
+    skips = counts and not is_partial
+    read_row, read_after = (first.skip_row, last.skip_row) if skips else (first.read_row, last.read_row)
     rows: Images = []
     before: list[Any] | None
     after: list[Any] | None
@@ -93,7 +91,7 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
         while offset < end:
             sequence = base + offset
             before, offset = read_row(data, offset)
-            after, offset = decoders[-1].read_partial(data, offset, before) if is_partial else read_after(data, offset)
+            after, offset = last.read_partial(data, offset, before) if is_partial else read_after(data, offset)
             rows.append((sequence, before, after))
     elif change == INSERT:
         while offset < end:

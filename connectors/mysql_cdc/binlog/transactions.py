@@ -22,6 +22,7 @@ __all__ = ["whole_transactions"]
 
 # Rows that are held back until the transaction's end is read. For a larger one the end is searched first.
 _MOST_HELD = 10_000
+_ENDS = (TransactionBroken, TransactionEnd)
 
 
 def whole_transactions(
@@ -50,7 +51,7 @@ def whole_transactions(
     savepoints = _Savepoints()
     is_whole: bool | None = None  # None: not known yet
     for change in changes:
-        if isinstance(change, TransactionBroken | TransactionEnd):
+        if isinstance(change, _ENDS):
             if isinstance(change, TransactionEnd):
                 yield from () if change.is_rolled_back else held
                 yield change

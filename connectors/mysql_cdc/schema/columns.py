@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from backlog_spark.errors import BacklogError
 
 __all__ = [
+    "AUTO_INCREMENT",
     "BOOLEAN",
     "EXCLUDED",
     "MASKED",
     "Column",
     "columns_from_json",
     "columns_to_json",
+    "made_by",
     "not_text",
     "quote_identifier",
 ]
@@ -24,6 +27,7 @@ __all__ = [
 
 _SPARK_DIGITS = 38
 EXCLUDED, MASKED, BOOLEAN = "excluded", "masked", "boolean"
+AUTO_INCREMENT = "auto_increment"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Column:
     use : str
         `EXCLUDED`: it is not read. `MASKED`: its values are hashed before they leave the source. `BOOLEAN`: it is a
         TINYINT(1) that is read as boolean. "" for a column that is read as it is.
+    made_by : str
+        `AUTO_INCREMENT`; for a generated column its kind and a hash of its expression; "" for other columns.
     """
 
     name: str
@@ -61,6 +67,17 @@ class Column:
     charset: str = ""
     collation: str = ""
     use: str = ""
+    made_by: str = ""
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the server computes the values from other columns."""
+        return self.made_by not in ("", AUTO_INCREMENT)
+
+    @property
+    def is_of_session(self) -> bool:
+        """Whether the computed values may depend on the session that computes them."""
+        return "-by-session:" in self.made_by
 
     @property
     def unsigned(self) -> bool:
@@ -87,6 +104,52 @@ class Column:
     def quoted(self) -> str:
         """The name as an SQL identifier."""
         return quote_identifier(self.name)
+
+
+# What an expression may have if its value is the same in every session: columns, strings, numbers, and these words.
+_PLAIN_TOKEN = re.compile(r"`((?:[^`]|``)*)`|'(?:[^'\\]|''|\\.)*'|\\'|\d+|([A-Za-z_]\w*)|[-+*(),.=<>!%&|~^\s]")
+_PLAIN_WORDS = {
+    "abs", "and", "ascii", "bit_count", "case", "ceiling", "char_length", "coalesce", "concat", "concat_ws", "crc32",
+    "else", "end", "false", "field", "floor", "greatest", "hex", "if", "ifnull", "in", "instr", "is", "json_extract",
+    "json_unquote", "json_value", "lcase", "least", "left", "length", "locate", "lower", "lpad", "ltrim", "md5", "mod",
+    "not", "null", "nullif", "or", "ord", "repeat", "replace", "reverse", "right", "round", "rpad", "rtrim", "sha",
+    "sha1", "sha2", "sign", "strcmp", "substr", "substring", "substring_index", "then", "trim", "true", "ucase",
+    "unhex", "upper", "when",
+}  # fmt: skip
+# Values of these have other texts in other sessions: CHAR with PAD_CHAR_TO_FULL_LENGTH.
+_BY_SESSION = ("date", "datetime", "timestamp", "time", "year", "float", "double", "char")
+
+
+def made_by(extra: str, expression: str, types: Mapping[str, str]) -> str:
+    """`Column.made_by`, from ``EXTRA`` and ``GENERATION_EXPRESSION`` of information_schema.
+
+    ``types``: ``DATA_TYPE`` of the table's columns, by their names in lower case.
+    """
+    words = extra.lower().split()
+    if expression:
+        kind = "stored" if {"stored", "persistent"} & set(words) else "virtual"
+        plain = "" if _is_plain(expression, types) else "-by-session"
+        return f"{kind}{plain}:{hashlib.sha256(expression.encode()).hexdigest()[:12]}"
+    return AUTO_INCREMENT if AUTO_INCREMENT in words else ""
+
+
+def _is_plain(expression: str, types: Mapping[str, str]) -> bool:
+    """Whether an expression has the same value in every session. Not if this is not known."""
+    at = 0
+    while at < len(expression):
+        found = _PLAIN_TOKEN.match(expression, at)
+        if found is None:
+            return False
+        name, word = found.groups()
+        if word is not None:
+            # A character set before a string, or a column that MariaDB shows without quotes.
+            name = None if word.lower() in _PLAIN_WORDS or word.startswith("_") else word
+            if name is not None and name.lower() not in types:
+                return False
+        if name is not None and types.get(name.replace("``", "`").lower(), "time") in _BY_SESSION:
+            return False
+        at = found.end()
+    return True
 
 
 def _unescaped(found: re.Match[str]) -> str:

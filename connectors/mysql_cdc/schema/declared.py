@@ -10,7 +10,7 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import SettingError
 
 from ..binlog.reading import TableEmptied, read_changes
 from ..offsets import Offset
@@ -134,18 +134,33 @@ class DeclaredTables:
         BacklogError
             The options ask for none of them.
         """
-        names = [*((t.database, t.table) for t in start.tables), *start.gone]
-        found = [name for name in names if not self.asks_for(*name)]
-        if found and len(found) == len(names) and not self._options.adds_tables:
-            raise BacklogError(
-                f"The options ask for none of the tables in the checkpoint: {', '.join(map('.'.join, found))}.",
-                "Ask for one of them, set scanNewlyAddedTables=true, or start with a new checkpoint.",
-            )
+        found = self.check_some_asked(start)
         if found:
             _log.warning(
                 "The options do not ask for %s any more. The query goes on without; the target keeps the rows.",
                 ", ".join(map(".".join, found)),
             )
+        return found
+
+    def check_some_asked(self, start: Offset) -> list[TableName]:
+        """The tables of a checkpoint that the options do not ask for any more.
+
+        Raises
+        ------
+        SettingError
+            The options ask for none of them: the checkpoint is another query's.
+        """
+        names = [*((t.database, t.table) for t in start.tables), *start.gone]
+        found = [name for name in names if not self.asks_for(*name)]
+        if found and len(found) == len(names) and not self._options.adds_tables:
+            asked = self._options.table_pattern or ", ".join(map(".".join, self._options.tables))
+            raise SettingError(
+                "tablePattern" if self._options.table_pattern else "table", asked,
+                f"the checkpoint is of {', '.join(map('.'.join, found))} (server {start.server}), and of none of these "
+                "tables. The target has the rows of its tables.",
+                "Give each query a checkpoint and a target of its own. To go on with this one, ask for its tables. "
+                "scanNewlyAddedTables=true adds tables to it.",
+            )  # fmt: skip
         return found
 
     def check_like(self, tables: Sequence[TableSchema]) -> None:

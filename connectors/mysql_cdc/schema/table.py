@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backlog_spark.errors import BacklogError
 
@@ -53,6 +53,8 @@ class TableSchema:
         The hidden columns that the binary log has as well, as of now.
     key_index : str
         The index of a key that is not the primary one; "" for the primary key. Not in an offset.
+    past : frozenset of str
+        In an offset: names, in lower case, that columns had since the stream began. A target may have values there.
     """
 
     database: str
@@ -62,6 +64,7 @@ class TableSchema:
     chunk_key: tuple[str, ...] = ()
     hidden: tuple[Hidden, ...] = ()
     key_index: str = ""
+    past: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def read(self) -> tuple[Column, ...]:

@@ -102,7 +102,7 @@ class ServerConnection(Connection):  # type: ignore[misc]
                 )
         elif num_bytes != _HEADER:
             self._joined = 0
-        found: bytes = super()._read_bytes(num_bytes)
+        found: bytes = Connection._read_bytes(self, num_bytes)
         return found
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:

@@ -24,6 +24,7 @@ from ..options import MySqlOptions
 from ..output.metadata import check_names
 from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from ..schema.choice import matches
+from ..schema.columns import made_by
 from ..schema.ddl.renames import made_by_tool
 from ..schema.table import Hidden, TableSchema
 from ..schema.table_key import with_keys
@@ -214,7 +215,7 @@ def check_tables(connection: Connection[Any], options: MySqlOptions, tables: Seq
 
 _COLUMNS = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,
-       CHARACTER_OCTET_LENGTH, CHARACTER_SET_NAME, TABLE_SCHEMA, TABLE_NAME
+       CHARACTER_OCTET_LENGTH, CHARACTER_SET_NAME, TABLE_SCHEMA, TABLE_NAME, EXTRA, GENERATION_EXPRESSION
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
 _TABLES = """
@@ -317,6 +318,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
         raise _no_such_table(connection, options, str(TableName(database, table)))
     # A server with lower_case_table_names finds the table under another spelling. Events have this one.
     database, table = str(rows[0][9]), str(rows[0][10])
+    types = {str(r[0]).lower(): str(r[1]).lower() for r in rows}
     columns = tuple(
         Column(
             name=str(r[0]),
@@ -328,6 +330,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
             octet_length=int(r[7] or 0) if str(r[1]).lower() == "binary" else 0,
             charset=str(r[8] or ""),
             collation=str(r[4] or ""),
+            made_by=made_by(text(r[11] or ""), text(r[12] or ""), types),
         )
         for r in rows
     )

@@ -81,7 +81,10 @@ def begun_again(start: Offset, server: str, tables: Sequence[TableSchema]) -> Of
         is_backlog=start.is_processing_backlog,
         is_lagging=False,
         table_events=frozenset(),
-        requests=start.requests.without_reads(),
+        # A snapshot is read of all tables anyway.
+        requests=replace(start.requests, queue=(), reads=()),
+        emptied=(),
+        fills=(),
         to_empty=tuple(dict.fromkeys(names)),
         committed_ms=None,
     )

@@ -16,6 +16,7 @@ or the server does not yet show what the query has read of its log.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,8 +25,11 @@ import pymysql
 from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
 
+from backlog_spark.spi.read_limits import ReadLimit
+
 from ..offsets import Offset, RangeAgain
 from ..options import MySqlOptions
+from ..pace import Pace
 from ..positions import BinlogPosition, sequence_at
 from ..requests import RangeRead, RangeRequest, Requests
 from ..schema.declared import DeclaredTables
@@ -55,18 +59,19 @@ class Rereading:
 
     Parameters
     ----------
-    options, tables, session
+    options, tables, session, pace
         Those of the query.
     """
 
-    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session) -> None:
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
+        self._pace = pace
         self._options = options
         self._tables = tables
         self._session = session
         self._waits: set[tuple[str, str]] = set()  # what has been logged
 
     def step(
-        self, connection: Connection[Any], start: Offset, end: Offset | None, taken: int, most: int
+        self, connection: Connection[Any], start: Offset, end: Offset | None, taken: int, most: int, limit: ReadLimit
     ) -> Offset | None:
         """The end offset of a batch, with what it reads again.
 
@@ -76,22 +81,32 @@ class Rereading:
             The batch from the log alone; ``end`` is None if the log has nothing new.
         taken, most : int
             Rows of that batch, and the limit on rows.
+        limit : ReadLimit
+            Spark's limit. What an ALTER TABLE has rewritten is backlog, and read in batches of a snapshot's size.
         """
         captured = {(t.database, t.table) for t in start.tables}
         found = start.requests.without_reads().kept(lambda request: request.table in captured)
         if not found.queue or found.is_paused or start.position is None or start.gtid_until or start.is_lagging:
             return end
         chunk = min(self._options.chunk_size, most)
-        after = self._planned(connection, start, found, max(1, chunk // _LEAST_SHARE, min(chunk, most - taken)))
+        wanted: int | None = max(1, chunk // _LEAST_SHARE, min(chunk, most - taken))
+        if found.is_backlog:
+            wanted = self._pace.snapshot_rows(limit)
+        after = self._planned(connection, start, found, wanted)
         if after is None:
             return end
+        if found.is_backlog and not after.is_backlog:
+            _log.info("The tables that were altered have been read again.")
         if end is not None:
             captured = {(t.database, t.table) for t in end.tables}
             return replace(end, requests=after.kept(lambda request: request.table in captured))
         return replace(start.quiet(), requests=after)
 
-    def _planned(self, connection: Connection[Any], start: Offset, found: Requests, wanted: int) -> Requests | None:
-        """The requests after a batch of about ``wanted`` rows; None if nothing can be read now."""
+    def _planned(
+        self, connection: Connection[Any], start: Offset, found: Requests, wanted: int | None
+    ) -> Requests | None:
+        """The requests after a batch of about ``wanted`` rows, or of all; None if nothing can be read now."""
+        counted = 0
         queue, reads = list(found.queue), list[RangeRead]()
         at_ms = server_time_ms(connection)
         shown: bool | None = None
@@ -105,7 +120,7 @@ class Rereading:
             if not shown:
                 break
             try:
-                chunks = self._next_chunk(connection, schema, request, wanted)
+                chunks = self._next_chunk(connection, schema, request, None if wanted is None else wanted - counted)
             except pymysql.err.MySQLError as error:
                 if is_transient(error) or not request.condition:
                     raise
@@ -117,25 +132,28 @@ class Rereading:
                 continue
             last, rows = chunks
             reads.append(RangeRead(request.table, request.after, last, request.condition, request.in_target, at_ms))
-            wanted -= rows
+            counted += rows
             if last == request.last:
                 queue.remove(request)
             else:
                 queue[queue.index(request)] = replace(request, after=last)
                 break
-            if wanted <= 0:
+            if wanted is not None and counted >= wanted:
                 break
+        if found.is_backlog and reads:
+            self._pace.backlog_started(counted, time.time() * 1000)
         after = replace(found, queue=tuple(queue), reads=tuple(reads))
         return None if after == found else after
 
     def _next_chunk(
-        self, connection: Connection[Any], schema: TableSchema, request: RangeRequest, wanted: int
+        self, connection: Connection[Any], schema: TableSchema, request: RangeRequest, wanted: int | None
     ) -> tuple[Key | None, int]:
-        """The last key of a request's next chunk, and its rows."""
-        last, rows = request.last, wanted
+        """The last key of a request's next part, and its rows."""
+        last, rows = request.last, wanted or 0
         if schema.chunks_stay and not request.in_target:
             splitter = Splitter(connection, schema, self._options)
-            found = splitter.next(request.after, wanted, at_most=True, high=request.last)
+            is_strict = request.last is not None or (wanted is not None and self._pace.is_strict)
+            found = splitter.next(request.after, wanted, at_most=is_strict, high=request.last)
             last, rows = found.ends[-1], found.rows
         if request.condition:
             where = chunk_where(schema, request.after, last, request.condition)
@@ -155,7 +173,7 @@ class Rereading:
             if request.table not in self._waits:
                 self._waits.add(request.table)
                 _log.warning(
-                    "%s was altered. What signal %s asks of it is read when the query has been started again.",
+                    "%s was altered. What %s asks of it is read when the query has been started again.",
                     schema.name, request.id,
                 )  # fmt: skip
             return None
@@ -182,11 +200,11 @@ class Rereading:
                 yield SnapshotPartition(self._session.server, schema, here.tables[table], of, read.after, first, end)
 
     def _pieces(self, schema: TableSchema, read: RangeRead) -> list[tuple[Key | None, Key | None]]:
-        """The parts of a range that tasks read. Only a table that must be read in one batch has several."""
-        if schema.chunks_stay or not schema.chunk_key or read.in_target:
+        """The parts of a range that tasks read."""
+        if not schema.chunk_key or read.in_target:
             return [(read.after, read.last)]
-        ends = self._session.run(lambda c: Splitter(c, schema, self._options).next(None, None)).ends
-        return list(zip([None, *ends[:-1]], ends, strict=True))
+        ends = self._session.run(lambda c: Splitter(c, schema, self._options).between(read.after, read.last)).ends
+        return list(zip([read.after, *ends[:-1]], ends, strict=True))
 
 
 def _shows(shown: str, wanted: str) -> bool:

@@ -145,8 +145,14 @@ class RewindLog(ABC):
         """Note columns of today that the table does not have at the read's present position."""
         layout = self._timeline.layout(self._schema)
         if layout is not None:
-            sources = bridge(layout, self._schema).sources
-            self.absent.update(i for i, s in enumerate(sources) if s is None or layout.now[s] is None)
+            if layout.is_passed_over:
+                return  # no row of it stays in a target
+            across = bridge(layout, self._schema)
+            for index, source in enumerate(across.sources):
+                if (source is None and index not in across.unread) or (
+                    source is not None and layout.now[source] is None
+                ):
+                    self.absent.add(index)
 
     @abstractmethod
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:

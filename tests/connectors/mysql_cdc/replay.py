@@ -54,8 +54,9 @@ def options(server: MySQLServer, table: str, **more: object) -> dict[str, str]:
 
 
 def reader(given: dict[str, str]) -> MySqlCdcStreamReader:
-    """The reader as Spark would make it."""
-    return MySqlCdcStreamReader(MySqlOptions.parse(given), check(given))
+    """The reader as Spark would make it. Unless asked, it reads no table again after an ALTER TABLE."""
+    parsed = MySqlOptions.parse({"rewritingAlter": "ignore", **given})
+    return MySqlCdcStreamReader(parsed, check(given))
 
 
 def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:

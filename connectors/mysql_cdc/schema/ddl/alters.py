@@ -20,7 +20,10 @@ from ..table import SchemaChanged
 from .statements import TABLE, able_readings, split_clauses
 
 __all__ = [
+    "COMPUTED",
     "FIRST",
+    "LITERAL",
+    "NOTHING_SAID",
     "Add",
     "Change",
     "ColumnAfter",
@@ -35,18 +38,28 @@ __all__ = [
 
 FIRST: Final = ""
 """The position before all columns. No column has an empty name."""
+NOTHING_SAID, LITERAL, COMPUTED = "", "literal", "computed"
 
 
 @dataclass(frozen=True)
 class Add:
-    """A new column. ``position``: the column before it, `FIRST`, or None for the end.
+    """A new column.
 
-    ``idle``: the statement says IF NOT EXISTS, so nothing happens if the column exists.
+    Parameters
+    ----------
+    position : str or None
+        The column before it, `FIRST`, or None for the end.
+    idle : bool
+        The statement says IF NOT EXISTS, so nothing happens if the column exists.
+    default : str
+        What rows that are there get: `NOTHING_SAID`, so NULL or the type's implicit default; `LITERAL`, a value in the
+        statement; `COMPUTED`, anything else.
     """
 
     name: str
     position: str | None = None
     idle: bool = False
+    default: str = NOTHING_SAID
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,13 @@ _POSITION = lazy_pattern(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
 # A name may follow these words (a column's default, a table), and FIRST or AFTER may be that name.
 _NAME_FOLLOWS = lazy_pattern(r".*(?: DEFAULT| REFERENCES|[^\w$`')])", re.I)
 _POSITION_WORD = lazy_pattern(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
+# A default that is the same for every row, whenever the statement runs. A string is '' here.
+_DEFAULT = lazy_pattern(
+    r"(?<![`.\w])DEFAULT (?:((?:[-+] )?(?:\d[\w]*(?: \. \d+)?|\. \d+)(?: [-+] \d+)?"
+    r"|(?:_\w+ |[BXN] ?)?''|NULL|TRUE|FALSE)(?= |\Z))?",
+    re.I,
+)
+_COMPUTES = lazy_pattern(r"(?<![`.\w])(?:AS|GENERATED|AUTO_INCREMENT|SERIAL|INVISIBLE_ROW|ON UPDATE)(?![`\w])", re.I)
 _PRIMARY = lazy_pattern(r".*(?: PRIMARY|(?<! UNIQUE) KEY)(?: .*)?", re.I)
 
 
@@ -267,8 +287,16 @@ def _clause(clause: str, tokens: str, names: list[str]) -> list[Step]:
         return [Change(name(old), name(old), position(definition), idle=bool(idle))]
     if (found := _ADD.fullmatch(tokens)) and _DEFINITION.fullmatch(found.group(3)):
         idle, new, definition = found.groups()
-        return [Add(name(new), position(definition), idle=bool(idle))]
+        return [Add(name(new), position(definition), bool(idle), _default_of(definition))]
     raise _refused(clause, _NOT_CARRIED if _KNOWN.match(tokens) else _NOT_UNDERSTOOD)
+
+
+def _default_of(definition: str) -> str:
+    """`Add.default` of a column's definition, in the form that the patterns match."""
+    if _COMPUTES.search(definition):
+        return COMPUTED
+    said = _DEFAULT.search(definition)
+    return NOTHING_SAID if said is None else LITERAL if said.group(1) else COMPUTED
 
 
 def _position(clause: str, definition: str) -> str | None:

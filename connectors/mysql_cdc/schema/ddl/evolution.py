@@ -25,7 +25,7 @@ from backlog_spark.errors import BacklogError
 from ...binlog.reading import TableEmptied, read_changes
 from ...options import MySqlOptions
 from ...positions import BinlogPosition
-from ...server.connection import connect, query
+from ...server.connection import connect, query, text
 from ...server.mysql import end_position, load_schema
 from ..columns import EXCLUDED, Column
 from ..hidden import visible
@@ -33,6 +33,7 @@ from ..table import SchemaChanged, TableSchema
 from .alters import Step, column_steps
 from .history import Bridge, Layout, Taken, bridge, layouts, layouts_until_drop
 from .renames import GONE, is_shadow, only_renames
+from .rewriting import NOTHING, Rewriting, rewriting_of, rewriting_of_swap
 from .statements import DROP
 from .timeline import Copy, Statements, TableAltered, TableName, Timeline
 
@@ -77,7 +78,12 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
     for name, column in declared.items():
         if name in read and read[name].use != column.use:
             raise start_again(schema, f"the column {column.name!r} is read in another way now")
-    _bridge(schema, layout, now)
+    found = _bridge(schema, layout, now)
+    if now.fingerprint() != schema.fingerprint():
+        # A SELECT gives the values as they are: a BINARY of today must not get the zeros of a longer one.
+        for column, convert in zip(schema.columns, found.converts, strict=True):
+            if convert is not None:
+                raise start_again(schema, f"its column {column.name!r} has another form now")
 
 
 def _refuse_new(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
@@ -155,8 +161,8 @@ class Followed(Timeline):
         self._accept = accept
         self._layouts: dict[TableName, Layout] = {}
         self._now: dict[TableName, TableSchema] = {}
-        # By table and end of each known statement: the layouts before and after it.
-        self._ahead: dict[tuple[TableName, tuple[int, int]], tuple[Layout, Layout]] = {}
+        # By table and end of each known statement: the layouts before and after it, and what it did to old rows.
+        self._ahead: dict[tuple[TableName, tuple[int, int]], tuple[Layout, Layout, Rewriting]] = {}
         others = [s for s in declared if self._known[_name(s)].fingerprint() != s.fingerprint()]
         looks = _looks(options, others, start)
         for schema, look in zip(others, looks, strict=True):
@@ -184,18 +190,29 @@ class Followed(Timeline):
             current = self._layouts.get(name)
             (look,) = _looks(self._options, (schema,), found.end)
             self._derive(schema, current.columns if current else self._known[name].columns, [found], look)
-        before, after = self._ahead[at]
-        try:
-            self._accept(schema, before, after, self._now[name])
-        except SchemaChanged:
-            # A newly declared stream must be able to read the rows before the statement.
-            bridge(before, self._now[name])
-            raise
+        before, after, rewriting = self._ahead[at]
+        rewriting.check(self._options, schema, found.statement)
+        if not rewriting.empties:
+            try:
+                self._accept(schema, before, after, self._now[name])
+                if rewriting.reads_again and self._now[name].fingerprint() != schema.fingerprint():
+                    raise start_again(schema, f"{rewriting.told}, and the stream was declared before")
+            except SchemaChanged:
+                # A newly declared stream must be able to read the rows before the statement.
+                bridge(before, self._now[name])
+                raise
+        left = {c.name.lower() for c in before.columns} - {c.name.lower() for c in after.columns}
+        past = self._known[name].past | left
         if after == _declared_layout(schema):  # as after an online change of the indexes
             self._layouts.pop(name, None)
-            self._known[name] = schema
+            self._known[name] = replace(schema, past=past)
         else:
             self._layouts[name] = after
+            self._known[name] = replace(self._known[name], past=past)
+
+    def rewriting(self, found: TableAltered) -> Rewriting:
+        known = self._ahead.get((_name(found.schema), found.end.sort_key()))
+        return NOTHING if known is None else known[2]
 
     def tables(self) -> tuple[TableSchema, ...]:
         """The tables at the read's present position."""
@@ -208,7 +225,8 @@ class Followed(Timeline):
         now = self._now[_name(schema)]
         own = {today: column.name for column, today in zip(layout.columns, layout.now, strict=True) if today}
         key, chunk_key = (tuple(own[name] for name in names) for names in (now.key, now.chunk_key))
-        return replace(schema, columns=layout.columns, key=key, chunk_key=chunk_key)
+        past = self._known[_name(schema)].past
+        return replace(schema, columns=layout.columns, key=key, chunk_key=chunk_key, past=past)
 
     def _check_taken(self, found: TableAltered) -> None:
         """Refuse another table with the name, or warn about it, unless a tool made it as a copy of the old one."""
@@ -261,7 +279,7 @@ class Followed(Timeline):
                     continue
             found = [*first, *later.found]
             try:
-                derived = stages(before, first, later, now.columns, self._known[name].key)
+                derived, statements = stages(before, first, later, now.columns, self._known[name].key)
             except SchemaChanged as error:
                 if error.problem == refused:
                     raise SchemaChanged(f"{schema.name}: {error.problem}", error.hint) from None
@@ -271,9 +289,22 @@ class Followed(Timeline):
                 continue
             if any(f.origin is not None for f in found):
                 self._check_key(schema, self._then(schema), derived[0], now)
+            effects = []
+            past = self._known[name].past
+            for number, f in enumerate(found):
+                effects.append(
+                    self._effect(f, statements[number], now, derived[number : number + 2], found[number + 1 :], past)
+                )
+                past |= {column.name.lower() for column in derived[number].columns}
+            if any(effect.fills for effect in effects):
+                with connect(self._options) as connection:
+                    effects = [effect.with_values(connection, self._options, now) for effect in effects]
+                    if look.grows(end_position(connection, self._options), name):
+                        continue  # the defaults may be those after a later statement
+            derived = _marked(derived, effects)
             self._now[name] = now
-            for f, stage, following in zip(found, derived, derived[1:], strict=False):
-                self._ahead[name, f.end.sort_key()] = stage, following
+            for f, stage, following, effect in zip(found, derived, derived[1:], effects, strict=False):
+                self._ahead[name, f.end.sort_key()] = stage, following, effect
             return derived[0]
         raise start_again(schema, f"and again each of {_ATTEMPTS} times while its columns were read")
 
@@ -300,8 +331,30 @@ class Followed(Timeline):
                 "Start the query again without the table. You may add it again later, with scanNewlyAddedTables=true.",
             ) from None
         for f, stage, following in zip(found, derived, derived[1:], strict=False):
-            self._ahead[name, f.end.sort_key()] = stage, following
+            self._ahead[name, f.end.sort_key()] = stage, following, NOTHING  # its rows go with the DROP
         return derived[0]
+
+    def _effect(
+        self,
+        found: TableAltered,
+        statement: str | Taken,
+        now: TableSchema,
+        around: Sequence[Layout],
+        later: Sequence[TableAltered],
+        past: frozenset[str],
+    ) -> Rewriting:
+        """What a statement did to old rows, and what the stream does about it."""
+        if self._options.rewriting == "ignore":
+            return NOTHING
+        before, after = around
+        others = [each.statement for each in later]
+        if isinstance(statement, Taken):
+            return rewriting_of_swap(self._options, now, statement, before, after, others, past)
+        if found.time_zone == "SYSTEM":
+            with connect(self._options) as connection:
+                zone = text(query(connection, "SELECT @@global.system_time_zone")[0][0])
+            found = replace(found, time_zone=zone)
+        return rewriting_of(self._options, now, found, before, after, others, past)
 
     def _await_statement(self, schema: TableSchema) -> None:
         """Wait until a running ALTER TABLE has ended: a SELECT waits for its lock."""
@@ -342,6 +395,12 @@ class _Look(Timeline):
                 self.dropped.add(_name(change.schema))
         self._reached = end
 
+    def grows(self, end: BinlogPosition, name: TableName) -> bool:
+        """Read on, up to ``end``. Whether there are more statements that alter the table."""
+        known = len(self.of[name].found)
+        self.read(end)
+        return len(self.of[name].found) > known
+
     def described(self, schema: TableSchema, names: tuple[str, ...]) -> None:
         self.of[_name(schema)].described(schema, names)
 
@@ -373,8 +432,8 @@ def stages(
     later: Statements,
     now: Sequence[Column],
     key: Sequence[str],
-) -> list[Layout]:
-    """Call `layouts` for the statements ``first`` and those of a look at the log after them."""
+) -> tuple[list[Layout], list[str | Taken]]:
+    """Call `layouts` for the statements ``first`` and those of a look at the log after them. Returns both."""
 
     def steps(copies: Mapping[int, Copy]) -> list[str | Taken]:
         return [
@@ -388,12 +447,24 @@ def stages(
             for number, each in enumerate([*first, *later.found], 1 - len(first))
         ]
 
+    statements = steps(later.copies)
     try:
-        return layouts(known, steps(later.copies), now, key)
+        return layouts(known, statements, now, key), statements
     except SchemaChanged:
         if not later.copies:
             raise
-        return layouts(known, steps({}), now, key)  # perhaps one was no copy
+        statements = steps({})  # perhaps one was no copy
+        return layouts(known, statements, now, key), statements
+
+
+def _marked(stages: Sequence[Layout], effects: Sequence[Rewriting]) -> list[Layout]:
+    """Stages with marks for what the statements after each one do."""
+    found = [stages[-1]]
+    again = leaves = False
+    for stage, effect in zip(reversed(stages[:-1]), reversed(effects), strict=True):
+        again, leaves = again or effect.reads_again, leaves or effect.empties
+        found.append(replace(stage, is_read_again=again or leaves, is_passed_over=leaves))
+    return found[::-1]
 
 
 def _alter(found: TableAltered) -> str:

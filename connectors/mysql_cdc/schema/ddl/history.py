@@ -15,7 +15,7 @@ from ..table import SchemaChanged, TableSchema
 from ..widening import Convert, as_is, conversion, same_definition
 from .alters import Add, Change, ConvertAll, Rename, Step, after, before, column_steps
 
-__all__ = ["Bridge", "Layout", "Taken", "bridge", "layouts", "layouts_until_drop"]
+__all__ = ["Bridge", "Layout", "Taken", "bridge", "is_same_key", "layouts", "layouts_until_drop"]
 
 _HINT = "Start the query again with a new checkpoint."
 # CONVERT TO CHARACTER SET binary turns text into these types.
@@ -35,11 +35,18 @@ class Layout:
     lost : frozenset of str
         Columns, in lower case, that a stream may still have but whose values here nobody can read: the column was
         redefined and then dropped, and no column has its name today.
+    is_read_again : bool
+        A statement ahead in the log makes the stream read the table again. So a value that cannot be converted is NULL
+        until then.
+    is_passed_over : bool
+        A statement ahead in the log makes the table leave the stream with all rows. So these rows are left out.
     """
 
     columns: tuple[Column, ...]
     now: tuple[str | None, ...]
     lost: frozenset[str] = frozenset()
+    is_read_again: bool = False
+    is_passed_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -293,11 +300,14 @@ class Bridge:
         For each column of the stream the conversion of storage values; None for no conversion.
     is_identity : bool
         Whether rows need no change.
+    unread : frozenset of int
+        The stream's columns that are NULL only because their values cannot be converted: `Layout.is_read_again`.
     """
 
     sources: tuple[int | None, ...]
     converts: tuple[Convert | None, ...]
     is_identity: bool = False
+    unread: frozenset[int] = frozenset()
 
     def index_of(self, source: int) -> int | None:
         """Index of the stream's column that comes from a column of the layout; None if there is none."""
@@ -326,9 +336,18 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
         gone = {name: i for i, name in enumerate(own) if now[i] is None and layout.columns[i].data_type}
         sources = [now.index(name) if name in now else gone.get(name) for name in declared]
     converts: list[Convert | None] = []
-    for column, source in zip(schema.columns, sources, strict=True):
+    unread: set[int] = set()
+    for number, (column, source) in enumerate(zip(schema.columns, sources, strict=True)):
+        if layout.is_passed_over:
+            converts.append(None)
+            continue
         if column.name in schema.key or column.name in schema.chunk_key:
             _check_key(schema, column, layout.columns[source] if source is not None else None)
+        elif layout.is_read_again and column.use != EXCLUDED and _is_unread(column, source, layout):
+            sources[number] = None
+            unread.add(number)
+            converts.append(None)
+            continue
         if source is None and column.use != EXCLUDED and column.name.lower() in layout.lost:
             raise SchemaChanged(
                 f"The column {column.name!r} of {schema.database}.{schema.table} was redefined and then dropped. The "
@@ -339,7 +358,15 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
             None if source is None or column.use == EXCLUDED else _convert(schema, column, layout.columns[source])
         )
     same = sources == [*range(len(own))] and not any(converts)
-    return Bridge(tuple(sources), tuple(converts), same and _definitions_same(layout, schema))
+    return Bridge(tuple(sources), tuple(converts), same and _definitions_same(layout, schema), frozenset(unread))
+
+
+def _is_unread(declared: Column, source: int | None, layout: Layout) -> bool:
+    """Whether the values of a column that is read again later cannot be converted to the declared type."""
+    if source is None:
+        return declared.name.lower() in layout.lost
+    found = layout.columns[source]
+    return not found.data_type or conversion(found, declared) is None
 
 
 def _definitions_same(layout: Layout, schema: TableSchema) -> bool:
@@ -380,7 +407,7 @@ def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> N
     """Refuse a key column whose storage values are different now: they identify and order rows."""
     if found is None:
         what = "missing"
-    elif found.data_type and not _same_key(declared, found):
+    elif found.data_type and not is_same_key(declared, found):
         null = "" if found.nullable == declared.nullable else " NULL" if found.nullable else " NOT NULL"
         collation = "" if found.collation == declared.collation else f" COLLATE {found.collation}"
         what = f"{_told(found)}{collation}{null}"
@@ -394,7 +421,8 @@ def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> N
     )
 
 
-def _same_key(declared: Column, found: Column) -> bool:
+def is_same_key(declared: Column, found: Column) -> bool:
+    """Whether values of both identify and order rows in the same way."""
     if found.data_type in _INTEGERS and declared.data_type in _INTEGERS:
         same = True
     elif found.data_type == "binary":  # zeros at the end count in order bytes

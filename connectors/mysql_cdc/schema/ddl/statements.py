@@ -36,15 +36,17 @@ __all__ = [
     "readings",
     "removal",
     "split_clauses",
+    "sql_mode_of",
     "statement_text",
     "target_of",
+    "time_zone_of",
     "without_values",
 ]
 
-# Status variables in a statement's event, up to the client's character set, with their length: flags, SQL mode, auto
-# increment. A catalogue has its own length.
-_STATUS = {0: 4, 1: 8, 3: 4}
-_CATALOGUES, _CHARSET = {2: 2, 6: 1}, 4
+# Status variables in a statement's event, up to the time zone, with their length: flags, SQL mode, auto increment,
+# character sets. A catalogue has its own length.
+_STATUS = {0: 4, 1: 8, 3: 4, 4: 6}
+_CATALOGUES, _SQL_MODE, _CHARSET, _TIME_ZONE = {2: 2, 6: 1}, 1, 4, 5
 
 # The server logs these as text only in statement format; a SELECT or DO because of a function that writes.
 DML = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "DO", "CALL"}
@@ -110,11 +112,12 @@ TRUNCATE, DROP = "truncate", "drop"
 ANY_DATABASE = ""
 """Stands for a table's database if it is not known."""
 
-# Clauses of ALTER TABLE that do not change names, order, types, character sets or rows.
+# Clauses of ALTER TABLE that do not change names, order, types, character sets or rows. FORCE and others copy the
+# table, which may compute values anew.
 _HARMLESS = lazy_pattern(
     r"\s*(?!DROP\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?`PRIMARY`)"
     r"(?:(?:ADD|DROP|RENAME|ALTER)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\s+)?(?:INDEX|KEY)\b|ADD\s+UNIQUE\b|"
-    r"(?:AUTO_INCREMENT|COMMENT|ALGORITHM|LOCK|ROW_FORMAT|KEY_BLOCK_SIZE|STATS_\w+)\b|ENGINE\s*=?\s*INNODB\b|FORCE\b)",
+    r"(?:AUTO_INCREMENT|COMMENT|ALGORITHM(?!\s*=?\s*COPY\b)|LOCK|STATS_\w+)\b)",
     re.I,
 )
 _QUOTED, _STRAY = lazy_pattern(r"`(?:[^`]|``)*`|''"), lazy_pattern("['\"`]")
@@ -368,19 +371,37 @@ def empties_memory_table(text: str) -> bool:
 
 def statement_text(statement: bytes, status: bytes) -> str:
     """Decode a statement. ``status`` has the event's status variables, with the client's character set; else UTF-8."""
+    if client := _variable(status, _CHARSET):
+        with contextlib.suppress(KeyError, UnicodeDecodeError):
+            charset = pymysql.charset.charset_by_id(int.from_bytes(client[:2], "little")).name
+            if charset in CHARSETS:
+                return text_decoder(charset)(statement)
+    return statement.decode("utf-8", "replace")
+
+
+def sql_mode_of(status: bytes) -> int | None:
+    """The ``sql_mode`` under which a statement ran, as the bits of the event's status variables; None if not there."""
+    found = _variable(status, _SQL_MODE)
+    return None if found is None else int.from_bytes(found[:8], "little")
+
+
+def time_zone_of(status: bytes) -> str:
+    """The session's ``time_zone``, if the statement has converted times with it; else ""."""
+    found = _variable(status, _TIME_ZONE)
+    return "" if found is None else found[1 : 1 + found[0]].decode("utf-8", "replace")
+
+
+def _variable(status: bytes, wanted: int) -> bytes | None:
+    """The status from the value of a variable on; None if there is none, or it comes after an unknown one."""
     at = 0
     while at < len(status):
         kind = status[at]
-        if kind == _CHARSET:
-            with contextlib.suppress(KeyError, UnicodeDecodeError):
-                charset = pymysql.charset.charset_by_id(int.from_bytes(status[at + 1 : at + 3], "little")).name
-                if charset in CHARSETS:
-                    return text_decoder(charset)(statement)
-            break
+        if kind == wanted:
+            return status[at + 1 :]
         if kind in _CATALOGUES:
             at += 1 + _CATALOGUES[kind] + status[at + 1]
         elif kind in _STATUS:
             at += 1 + _STATUS[kind]
         else:
             break
-    return statement.decode("utf-8", "replace")
+    return None

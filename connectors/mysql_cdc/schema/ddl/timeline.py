@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...positions import BinlogPosition
 from ..table import SchemaChanged, TableSchema
+from .alters import column_steps
 from .history import Layout
 from .renames import GONE, Name, altered_table, made
 from .statements import changed_tables
@@ -31,12 +32,31 @@ class TableAltered:
     origin : (str, str) or None
         If another table has the name from here on: the name that it had, in lower case. `GONE` if no table has it. None
         if the table itself was altered.
+    sql_mode : int or None
+        The bits of the session's ``sql_mode``; None if not known.
+    time_zone : str
+        The session's, if the statement has converted times with it; else "".
+    sequence, uuid, number, timestamp, file, server_id
+        As in `TableEmptied`.
     """
 
     schema: TableSchema
     statement: str
     end: BinlogPosition
     origin: Name | None = None
+    sql_mode: int | None = None
+    time_zone: str = ""
+    sequence: int = 0
+    uuid: str = ""
+    number: int = 0
+    timestamp: int = 0
+    file: str = ""
+    server_id: int = 0
+
+    @property
+    def name(self) -> TableName:
+        """Database and name of the table."""
+        return self.schema.database, self.schema.table
 
     @property
     def is_taken(self) -> bool:
@@ -73,8 +93,10 @@ class Timeline:
         Raises
         ------
         SchemaChanged
-            The read cannot continue.
+            The read cannot continue, as the columns may be others.
         """
+        if found.origin is None and not column_steps(found.statement):
+            return
         raise SchemaChanged(
             f"The table {found.schema.name} was changed by {found.statement[:200]!r}.",
             "Set schemaChange=evolve to continue with the same checkpoint, or start with a new checkpoint and target.",

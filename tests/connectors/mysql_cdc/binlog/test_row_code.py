@@ -104,6 +104,14 @@ def test_bits_behind_the_last_column_say_nothing() -> None:
     assert decoder(3).read_row(b"\xfa\x07\x08", 0) == ([7, None, 8], 3)
 
 
+@pytest.mark.parametrize("count", [3, 8, 10, 16])
+@pytest.mark.parametrize("behind", [False, True], ids=["clear", "set"])
+def test_images_of_all_columns_are_read_by_the_code_for_all(count: int, behind: bool) -> None:
+    made, size = decoder(count), (count + 7) // 8
+    bits = size * 8 if behind else count
+    assert made.of_images(((1 << bits) - 1).to_bytes(size, "little")) is made
+
+
 def test_a_text_that_cannot_be_read_is_named() -> None:
     columns = (column("n", "tinyint"), column("told", "varchar(9)", charset="utf8mb4"))
     table_map = TableMap(1, "d", "t", bytes([1, 15]), (0, 36), ())

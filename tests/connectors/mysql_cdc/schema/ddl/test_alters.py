@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import (
+    COMPUTED,
     FIRST,
+    LITERAL,
     Add,
     Change,
     ConvertAll,
@@ -22,7 +24,7 @@ from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
     ("clauses", "steps"),
     [
         ("ADD a INT", [Add("a")]),
-        ("add column a int unsigned not null default 7 comment 'x, DROP b' first", [Add("a", FIRST)]),
+        ("add column a int unsigned not null default 7 comment 'x, DROP b' first", [Add("a", FIRST, default=LITERAL)]),
         ("ADD COLUMN `a b` DECIMAL(10,2) AFTER `c,``d`", [Add("a b", "c,`d")]),
         ('ADD "a" ENUM("x","y(") AFTER "b"', [Add("a", "b")]),
         ("ADD (a INT, b ENUM('x','y'), KEY (a), CONSTRAINT c CHECK (a > b))", [Add("a"), Add("b")]),
@@ -34,11 +36,23 @@ from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
         ("ADD `index` INT", [Add("index")]),
         ("ADD index_no INT", [Add("index_no")]),
         ("ADD unique$ INT", [Add("unique$")]),
-        ("ADD a INT GENERATED ALWAYS AS (b + (c)) STORED AFTER c", [Add("a", "c")]),
+        ("ADD a INT GENERATED ALWAYS AS (b + (c)) STORED AFTER c", [Add("a", "c", default=COMPUTED)]),
         ("ADD a INT UNIQUE KEY AFTER b", [Add("a", "b")]),
-        ("ADD a SERIAL", [Add("a")]),
-        ("ADD a VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'AFTER' FIRST", [Add("a", FIRST)]),
-        ("ADD a DATETIME DEFAULT NOW() ON UPDATE NOW() AFTER b", [Add("a", "b")]),
+        ("ADD a SERIAL", [Add("a", default=COMPUTED)]),
+        (
+            "ADD a VARCHAR(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'AFTER' FIRST",
+            [Add("a", FIRST, default=LITERAL)],
+        ),
+        ("ADD a DATETIME DEFAULT NOW() ON UPDATE NOW() AFTER b", [Add("a", "b", default=COMPUTED)]),
+        (
+            "ADD a DECIMAL(9,2) DEFAULT -1.50, ADD b BIT(3) DEFAULT b'101'",
+            [
+                Add("a", default=LITERAL),
+                Add("b", default=LITERAL),
+            ],
+        ),
+        ("ADD a VARCHAR(36) DEFAULT (UUID())", [Add("a", default=COMPUTED)]),
+        ("ADD `DEFAULT` INT NULL", [Add("DEFAULT")]),
         ("ADD a INT REFERENCES o (b) ON DELETE RESTRICT FIRST", [Add("a", FIRST)]),
         ("ADD a INT PARTITION BY HASH (a) PARTITIONS 2", [Add("a")]),
         ("ADD a INT AFTER b REMOVE PARTITIONING", [Add("a", "b")]),
