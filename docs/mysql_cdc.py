@@ -135,9 +135,10 @@ rows that the table no longer has.
 
 _TABLES = """## Many tables
 
-`table` takes several names. `tablePattern` is a regular expression for the whole `database.table`. The snapshots are
-read one after the other. A batch may end in the middle of a table, or contain many small ones. The guarantee for each
-table is the same as for one table.
+`table` takes several names. The first dot separates database and table. A name with another dot or a comma can be
+quoted as in MySQL: `` `my.shop`.orders ``. `tablePattern` is a regular expression for the whole `database.table`. The
+snapshots are read one after the other. A batch may end in the middle of a table, or contain many small ones. The
+guarantee for each table is the same as for one table.
 
 The checkpoint fixes which tables match. The source warns of tables that match later, and does not capture them unless
 `scanNewlyAddedTables=true`. Tables may be dropped and created again, or removed from the options: see [Truncated and

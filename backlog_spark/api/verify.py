@@ -30,6 +30,7 @@ from backlog_spark.api.verify_repair import BothSides, Repair
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks.delta import DeltaSink
@@ -93,8 +94,9 @@ def verify(
     checkpoint : str, optional
         The query's ``checkpointLocation``. Required with a source.
     table : str, optional
-        One of several tables, ``"database.table"``. Default: all. With `DeltaTables` it is needed; `verify_tables`
-        compares all.
+        One of several tables, ``"database.table"``. The first dot separates the two; a database with a dot is
+        quoted with backquotes, as in MySQL. Default: all. With `DeltaTables` it is needed; `verify_tables` compares
+        all.
     max_differences : int, default 20
         Most keys in `Verification.differences`. All differing keys are counted.
     values : bool, default False
@@ -131,6 +133,7 @@ def verify(
     rate = max_rows_per_second
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
         raise SettingError("max_rows_per_second", rate, "must be a whole number, 1 or more.", "None: no limit.")
+    table = _known_as(table)
     found = both_sides(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
     if repair and not isinstance(found.sink, DeltaUpsert):
         raise SettingError(
@@ -175,7 +178,7 @@ def verify_tables(
     Returns
     -------
     dict of str to Verification
-        By ``database.table``.
+        By ``database.table``, written as for `verify`.
 
     Raises
     ------
@@ -204,6 +207,16 @@ def verify_tables(
         )
         for name in names
     }
+
+
+def _known_as(table: str) -> str:
+    """A table's name as sinks and connectors write it."""
+    try:
+        return str(TableName.parse(table)) if table else ""
+    except ValueError:
+        raise SettingError(
+            "table", table, "is not database.table.", 'For example "shop.orders", or "`my.shop`.orders".'
+        ) from None
 
 
 def both_sides(
@@ -284,7 +297,7 @@ class _Comparison:
         self._left_out = (*(n for n in tables.columns.names if n.lower() not in known), *others)
         target = target.select(*(F.col(quoted(name)).alias(name) for name in names))
         if table:
-            database, _, name = table.partition(".")
+            database, name = TableName.parse(table)
             if {"_database", "_table"} <= known:
                 target = target.where((F.col("_database") == database) & (F.col("_table") == name))
         self._target = target

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.familiar_names import described
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
@@ -75,8 +76,7 @@ class CopyingQuery:
         committed = self.committed()
         mark = sink.begun(self.spark, self.app_id).get(table)
         if mark is None or mark.batch > committed:
-            database, _, name = table.partition(".")
-            return TargetVersion(sink.path_of(database, name), -1, committed)
+            return TargetVersion(sink.path_of(*TableName.parse(table)), -1, committed)
         found = newest_target(self.spark, mark.path, sink.app_id_of(self.app_id, table))
         # Later batches had no rows of the table.
         return replace(found, batch=max(found.batch, committed))

@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped,unused-ignore]
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.printable import printable
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.examination import Examination, FoundTable
 
@@ -67,17 +68,14 @@ def first_file(
     if password_env:
         lines.append(f"  password: ${{{password_env}}}")
     if one:
-        by_pattern = "," in only.name  # the option table would take it for two names
-        lines.append(
-            f"  tablePattern: {_scalar(_escaped(only.name))}" if by_pattern else f"  table: {_scalar(only.name)}"
-        )
+        lines.append(f"  table: {_scalar(only.name)}")
         if only.columns:
             columns = ", ".join(f"{column} {kind}" for column, kind in only.columns)
             lines.append(f"  # columns: {printable(columns)}")
-            lines.append(f"  # columns.exclude: {_scalar(_escaped(f'{only.name}.{only.columns[-1][0]}'))}")
+            lines.append(f"  # columns.exclude: {_scalar(_escaped(only, only.columns[-1][0]))}")
     else:
         lines.append(f"  tables: [{', '.join(map(_scalar, tables))}]")
-        keyless = [table.name for table in found.tables if not table.key]
+        keyless = [table for table in found.tables if not table.key]
         if keyless:
             lines.append("  # Tables without a primary key cannot be copied; see messageKeyColumns.")
             lines.append(f"  tables.exclude: {_scalar(','.join(map(_escaped, keyless)))}")
@@ -88,7 +86,7 @@ def first_file(
         lines += ["# transform:                    # SQL over the source (docs/sql.md)", "#   - name: totals"]
         key = only.key[0] if only.key[0].isidentifier() else printable(quoted(only.key[0]))
         lines += [f"#     sql: SELECT {key}, count(*) AS n FROM {_stream(only)} GROUP BY {key}", ""]
-        target = f"{root}/{quote(only.name.partition('.')[2], safe='')}"
+        target = f"{root}/{quote(TableName.parse(only.name).table, safe='')}"
         lines += ["sink:", "  type: delta_upsert", f"  path: {_scalar(target)}"]
         lines += [f"  keys: [{', '.join(map(_scalar, only.key))}]"]
     else:
@@ -110,13 +108,14 @@ def _told(table: FoundTable) -> str:
 
 def _stream(table: FoundTable) -> str:
     """A name for SQL."""
-    made = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in table.name.partition(".")[2])
+    name = TableName.parse(table.name).table
+    made = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
     return made if made[:1].isalpha() or made[:1] == "_" else f"t_{made}"
 
 
-def _escaped(name: str) -> str:
-    """A regular expression for a name. A comma would separate two of them."""
-    return re.escape(name).replace(",", r"\x2c")
+def _escaped(table: FoundTable, *column: str) -> str:
+    """A regular expression for a table, or a column of it. A comma would separate two of them."""
+    return re.escape(".".join([*TableName.parse(table.name), *column])).replace(",", r"\x2c")
 
 
 def _scalar(value: str) -> str:

@@ -15,13 +15,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from backlog_spark.common.requirements import check_pyspark, package_of
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
 from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.document import PipelineError
-from backlog_spark.pipelines.model import DeltaUpsertSink, Transform
+from backlog_spark.pipelines.model import DeltaTablesSink, DeltaUpsertSink, Transform
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.resuming import compared
+from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, overlaps
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 from backlog_spark.spi.registry import (
     CONNECTORS,
@@ -88,6 +90,7 @@ def preflight(file: str) -> Report:
             tables += found.tables
             reached.add(declared.section.name)
             findings += _keys(pipeline, found)
+            findings += _places(pipeline, found)
             if not all(_has_begun(_local(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
                 findings += found.first
     for sink in pipeline.sinks:
@@ -304,6 +307,16 @@ def _keys(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
                         f"keys are {', '.join(keys)}; the primary key of {table.name} is {', '.join(table.key)}.",
                         "Rows with the same keys replace each other. Backlog is merged, not appended.",
                     )  # fmt: skip
+
+
+def _places(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
+    """Tables whose Delta tables would lie in each other's directory. ``run`` finds out with their first rows."""
+    for sink in pipeline.sinks:
+        if isinstance(sink, DeltaTablesSink):
+            routes = TableRoutes(sink.path, [(route.source_table, route.sink_table) for route in pipeline.routes])
+            places = [TablePlace(each.name, routes.path_of(*TableName.parse(each.name))) for each in found.tables]
+            for problem in overlaps(places):
+                yield _error(f"sink {sink.name}", problem)
 
 
 def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:

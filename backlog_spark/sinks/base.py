@@ -39,7 +39,7 @@ class SinkContext:
     of_one_table : bool
         All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
     has_gaps : bool
-        The output only gets the batches that have rows for it. Its owner checks that none of these is missing.
+        The output only gets the batches that have rows for it. ``newest_committed`` is then the newest of these.
     snapshot_of : tuple of tuple of str
         Database and name of each table that the first snapshots of the query's sources read. All rows of all batches up
         to the end of these snapshots are then all rows of the tables. Empty if there is no such snapshot, or in doubt.

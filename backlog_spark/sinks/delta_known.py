@@ -101,7 +101,7 @@ class KnownBatches:
     def _check_history(self, state: TableState) -> None:
         done = state.batch
         committed, planned = self._context.newest_committed, self._context.newest_planned
-        if not self._context.has_gaps and committed is not None and (-1 if done is None else done) < committed:
+        if committed is not None and (-1 if done is None else done) < committed:
             raise self._lacks(committed, done)
         if done is not None and (planned is None or done > planned):
             raise BacklogError(

@@ -12,15 +12,17 @@ from pyspark.sql import functions as F
 
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA, TABLE_EVENTS
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.delta_batches import TableBatches, check_table
 from backlog_spark.sinks.delta_marks import TableMark, TableMarks, file_name
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
 from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
-from backlog_spark.sinks.table_routes import TableRoutes, overlap
+from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, refuse_overlap
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import persisted
 
@@ -120,6 +122,7 @@ class DeltaTables(Sink):
         self._on_existing_rows = check_choice(on_existing_rows)
         self._context: SinkContext | None = None
         self._marks: TableMarks | None = None
+        self._batches: TableBatches | None = None
         self._tables: dict[tuple[str, str], _Table] = {}
 
     def fills(self, *, of_one_table: bool) -> bool:
@@ -140,7 +143,7 @@ class DeltaTables(Sink):
         return {"kind": "DeltaTables", "path": self.path}
 
     def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
-        return any(mark.written for mark in TableMarks(spark, self.path, txn_app_id))
+        return bool(self.begun(spark, txn_app_id))
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
@@ -154,7 +157,7 @@ class DeltaTables(Sink):
         SettingError
             The stream lacks a column.
         BacklogError
-            A table of an earlier run is missing, or has another directory now.
+            A table of an earlier run lacks batches, was restored or replaced, or has another directory now.
         """
         missing = [name for name in _NEEDED if name not in context.schema.names]
         if missing:
@@ -167,15 +170,17 @@ class DeltaTables(Sink):
         delta_log.refuse_without_delta(context.spark)
         self._context = context
         self._marks = TableMarks(context.spark, self.path, context.txn_app_id)
+        self._batches = TableBatches(self._marks.files)
+        self._batches.check(self.path, context.newest_committed)
         self._tables = {}
         if self._on_existing_rows == REFUSE and context.newest_planned is None:
             self._refuse_rows(context)
         for mark in self._marks:
             app_id = self.app_id_of(context.txn_app_id, mark.name)
-            has_batch = delta_log.newest_version(context.spark, mark.path, app_id).batch is not None
+            newest = self._batches.of(mark.database, mark.table)
             # Otherwise an earlier run ended before its first rows of the table. There may be none by now.
-            if mark.written or has_batch:
-                self._check_mark(mark, has_batch=has_batch)
+            if check_table(context, mark.name, mark.path, app_id, newest, self._storage_options):
+                self._check_route(mark)
                 self._tables[mark.database, mark.table] = _Table(mark)
 
     def _refuse_rows(self, context: SinkContext) -> None:
@@ -183,14 +188,16 @@ class DeltaTables(Sink):
             if self._has_rows(path := self.path_of(*name)):
                 raise SettingError(
                     "on_existing_rows", REFUSE,
-                    f"the Delta table of {'.'.join(name)} at {path} has rows that this query did not write.",
+                    f"the Delta table of {TableName(*name)} at {path} has rows that this query did not write.",
                     "Name an empty path, or choose 'replace' or 'keep' (docs/sinks.md).",
                 )  # fmt: skip
 
     def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
-        """The tables that a query has written, by ``database.table``."""
+        """The tables that a query has written, by their `TableName` as text."""
         marks = TableMarks(spark, self.path, txn_app_id)
-        return {mark.name: BegunTable(mark.path, mark.batch) for mark in marks if mark.written}
+        batches = TableBatches(marks.files)
+        written = (mark for mark in marks if batches.of(mark.database, mark.table) is not None)
+        return {mark.name: BegunTable(mark.path, mark.batch) for mark in written}
 
     @staticmethod
     def app_id_of(txn_app_id: str, table: str) -> str:
@@ -205,7 +212,7 @@ class DeltaTables(Sink):
         BacklogError
             A table has no primary key, or its Delta table does not fit; see `DeltaUpsert`.
         """
-        if self._context is None:
+        if self._context is None or self._batches is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         with persisted(batch_df):
             groups: dict[tuple[str, str], list[Any]] = {}
@@ -217,11 +224,15 @@ class DeltaTables(Sink):
                 if not versions or (name not in self._tables and all(each["only_events"] for each in versions)):
                     groups[name] = [_NO_ROWS]
             filled = {fill[:2] for fill in batch.fills if fill[:2] in self._tables}
-            written = [
-                self._write_table(batch_df, replace(batch, fills=_of(batch.fills, name)), *name, groups.get(name, []))
+            written = {
+                name: self._write_table(
+                    batch_df, replace(batch, fills=_of(batch.fills, name)), *name, groups.get(name, [])
+                )
                 for name in sorted({*groups, *filled})
-            ]
-        self.written = _together(batch.batch_id, written)
+            }
+        # After the tables and before Spark's commit: see `TableBatches`.
+        self._batches.note(batch.batch_id, [name for name, each in written.items() if each is not None])
+        self.written = _together(batch.batch_id, list(written.values()))
 
     @staticmethod
     def _versions(batch_df: DataFrame) -> list[Row]:
@@ -237,7 +248,7 @@ class DeltaTables(Sink):
     def _write_table(
         self, batch_df: DataFrame, batch: BatchInfo, database: str, table: str, versions: list[Any]
     ) -> Written | None:
-        name = f"{database}.{table}"
+        name = str(TableName(database, table))
         state = self._tables.get((database, table))
         if state is None and all(version["only_events"] for version in versions):
             return None  # nothing of the table was written, so there is nothing to remove
@@ -267,8 +278,6 @@ class DeltaTables(Sink):
             state.sink = self._opened(state, newest, rows.schema, batch.batch_id)
             state.schema = rows.schema
         state.sink.write(rows, replace(batch, has_table_events=any(version["has_events"] for version in versions)))
-        if not state.mark.written:
-            self._note(state, written=True)
         if any(version["is_dropped"] for version in versions):
             _log.warning(
                 "%s was dropped: its rows were removed from the Delta table at %s, which stays.", name, state.mark.path
@@ -308,13 +317,7 @@ class DeltaTables(Sink):
         """The entry of a new table, which is noted before anything of the table is written."""
         made = _Table(TableMark(database, table, self.path_of(database, table), batch_id))
         for other in (each.mark for each in self._tables.values()):
-            if overlap(made.mark.path, other.path):
-                inner, outer = sorted((made.mark, other), key=lambda mark: -len(mark.path))
-                raise BacklogError(
-                    f"{inner.name} would lie at {inner.path}, in the directory of {outer.name}, {outer.path}.",
-                    "Give each a sink-table of its own, with <> in it, and none below another one: VACUUM would remove "
-                    "its files. Shards of one table go into one Delta table with tablePattern and a delta_upsert sink.",
-                )
+            refuse_overlap(TablePlace(made.mark.name, made.mark.path), TablePlace(other.name, other.path))
         self._note(made, key=key)
         self._tables[database, table] = made
         return made
@@ -360,9 +363,10 @@ class DeltaTables(Sink):
         return self._context.spark.read.format("delta").load(mark.path)
 
     def _opened(self, state: _Table, columns: TableColumns, schema: StructType, batch_id: int) -> DeltaUpsert:
-        context = self._context
+        context, batches = self._context, self._batches
         assert context is not None
-        planned = context.newest_planned
+        assert batches is not None
+        planned = -1 if context.newest_planned is None else context.newest_planned
         sink = state.sink or DeltaUpsert(
             state.mark.path,
             list(columns.key),
@@ -377,9 +381,9 @@ class DeltaTables(Sink):
             context,
             txn_app_id=self.app_id_of(context.txn_app_id, state.mark.name),
             schema=schema,
-            # This batch may have been planned in an earlier run. Later ones were not.
-            newest_planned=planned if planned is not None and batch_id <= planned else batch_id,
-            newest_committed=None,
+            # This batch may have been planned in an earlier run, as all before it.
+            newest_planned=max(planned, batch_id - 1),
+            newest_committed=batches.of(state.mark.database, state.mark.table),
             of_one_table=True,
             has_gaps=True,
             # All rows of the Delta table are of this table.
@@ -394,19 +398,13 @@ class DeltaTables(Sink):
             raise BacklogError(f"{state.mark.name}: {error.problem}", error.hint) from error
         return sink
 
-    def _check_mark(self, mark: TableMark, *, has_batch: bool) -> None:
+    def _check_route(self, mark: TableMark) -> None:
         now = self.path_of(mark.database, mark.table)
         if now != mark.path:
             raise BacklogError(
                 f"{mark.name} was begun in {mark.path}, and now has the directory {now}: earlier rows would be missing "
                 "there.",
                 "Put the route back, or start with a new checkpoint.",
-            )
-        if not has_batch:
-            raise BacklogError(
-                f"The Delta table of {mark.name} at {mark.path} lacks the rows that this query has written since batch "
-                f"{mark.batch}: it was removed or replaced.",
-                "Put the table back, or start with a new checkpointLocation and an empty path.",
             )
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ class FoundTable:
     Parameters
     ----------
     name : str
-        ``database.table``.
+        ``database.table``, as `TableName` writes it.
     key : tuple of str
         Columns that identify a row; empty if there are none.
     rows, size : int or None

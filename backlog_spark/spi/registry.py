@@ -221,7 +221,7 @@ def tables_at(
     offset : mapping
         An offset from Spark's log.
     table : str
-        One of several tables. "" for all.
+        One of several tables, as `TableName` writes it. "" for all.
     rows_per_chunk : int, optional
         Approximately the most rows of a part. Default: the source's options decide.
 
@@ -241,7 +241,7 @@ def tables_at(
 
 
 def table_names(source_format: str, offset: Mapping[str, Any]) -> tuple[str, ...]:
-    """The tables, ``database.table``, that a source reads at an offset. Empty if the connector has no such function."""
+    """The tables that a source reads at an offset, as `TableName` writes them. Empty if the connector cannot say it."""
     found = _function(source_format, "table_names")
     return tuple(found(offset)) if found else ()
 

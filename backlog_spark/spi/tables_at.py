@@ -26,7 +26,7 @@ class TablesAt(ABC):
     position : str
         The offset's position in the source's log, for people to read.
     tables : tuple of str
-        Names of the tables.
+        Names of the tables, as `TableName` writes them. So is ``table`` above.
     key : tuple of str
         Columns that identify a row.
     columns : StructType

@@ -9,6 +9,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from backlog_spark.common.durations import format_duration
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 
@@ -146,8 +147,9 @@ def _tables(connection: Connection[Any], options: MySqlOptions) -> tuple[list[Ta
 def _described(connection: Connection[Any], schema: TableSchema) -> FoundTable:
     rows, size = query(connection, _SIZES, (schema.database, schema.table))[0]
     columns = tuple((column.name, kind_of(column).spark(column).simpleString()) for column in schema.read)
+    name = str(TableName(schema.database, schema.table))
     return FoundTable(
-        schema.name, schema.key, None if rows is None else int(rows), None if size is None else int(size), columns
+        name, schema.key, None if rows is None else int(rows), None if size is None else int(size), columns
     )
 
 

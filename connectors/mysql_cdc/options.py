@@ -9,6 +9,7 @@ from typing import Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
+from backlog_spark.common.table_names import TableName
 from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.given import Given, unknown_option
@@ -30,6 +31,7 @@ _MODE_OF = {
     "startup.position": "specific",
     "startup.gtidSet": "specific",
 }
+_FOR_EXAMPLE = 'For example "shop.orders". A database with a dot is "`my.shop`.orders".'
 _PLAIN = Login()
 _EVERY_COLUMN = ColumnChoice()
 # Debezium's letters of operations, with the kinds of changes here.
@@ -356,14 +358,15 @@ def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
             'Set .option("table", "database.table").',
         )  # fmt: skip
     _pattern(given, "tablePattern")
-    tables = []
-    for part in text.split(",") if text else ():
-        database, dot, table = part.strip().partition(".")
-        if not (database and dot and table):
-            raise SettingError("table", text, f"{part.strip()!r} is not database.table.", 'For example "shop.orders".')
-        if (database, table) in tables:
-            raise SettingError("table", text, f"names {part.strip()} twice.", "Name each table once.")
-        tables.append((database, table))
+    tables: list[tuple[str, str]] = []
+    try:
+        named = TableName.parse_all(text) if text else []
+    except ValueError as error:
+        raise SettingError("table", text, f"{str(error)!r} is not database.table.", _FOR_EXAMPLE) from None
+    for name in named:
+        if name in tables:
+            raise SettingError("table", text, f"names {name} twice.", "Name each table once.")
+        tables.append((name.database, name.table))
     return tuple(tables), pattern
 
 
@@ -377,16 +380,17 @@ def _signal_table(given: Given, tables: tuple[tuple[str, str], ...]) -> tuple[st
     text = given.get("signal.table", "").strip()
     if not text:
         return None
-    database, dot, table = text.partition(".")
-    if not (database and dot and table):
-        raise SettingError("signal.table", text, "is not database.table.", 'For example "shop.signals".')
-    if (database, table) in tables:
+    try:
+        name = TableName.parse(text)
+    except ValueError:
+        raise SettingError("signal.table", text, "is not database.table.", 'For example "shop.signals".') from None
+    if name in tables:
         raise SettingError("signal.table", text, "is captured.", "Leave it out of the option table.")
     if given.get("startup.mode", "") == "snapshot":
         raise SettingError(
             "signal.table", text, "has no meaning with startup.mode=snapshot, which ends.", "Leave it out."
         )
-    return database, table
+    return name.database, name.table
 
 
 def _startup_mode(given: Given) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pymysql.connections import Connection
 from pyspark.sql.types import StructField, StructType
 
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.tables_at import TablesAt
 
@@ -85,7 +86,7 @@ class MySqlTablesAt(TablesAt):
         offset: Offset,
     ) -> None:
         self.position = position
-        self.tables = tuple(t.name for t in tables)
+        self.tables = tuple(map(_name, tables))
         self.key = key
         self.columns = columns
         self.added = tuple(METADATA)
@@ -215,7 +216,11 @@ def tables_at(
 
 def table_names(offset: Mapping[str, Any]) -> tuple[str, ...]:
     """The tables that a stream reads at an offset."""
-    return tuple(t.name for t in Offset.from_json(dict(offset)).tables)
+    return tuple(map(_name, Offset.from_json(dict(offset)).tables))
+
+
+def _name(table: TableSchema) -> str:
+    return str(TableName(table.database, table.table))
 
 
 def _of_one(options: Mapping[str, str], table: str) -> dict[str, str]:
@@ -272,7 +277,7 @@ def _columns(today: StructType, parts: Sequence[_Chunk], added: Collection[str])
 
 def _chosen(at: Offset, table: str) -> list[int]:
     """Indexes of the tables to compare."""
-    names = [t.name for t in at.tables]
+    names = [_name(t) for t in at.tables]
     if table and table not in names:
         raise SettingError("table", table, "is not in the checkpoint.", f"It has {', '.join(names)}.")
     found = [i for i, name in enumerate(names) if not table or name == table]

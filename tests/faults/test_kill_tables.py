@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import backlog_spark as bs
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.running import start
+from backlog_spark.sinks.base import BatchInfo
 from tests.connectors.mysql_cdc.replay import Writers
 from tests.pipelines.test_running import running, settings, wait_for
+from tests.sinks.test_put_back import TABLES as PUT_BACK
+from tests.sinks.test_put_back import batch_of, context_of, copied, ids
 
 from .watching import newest, transactions
 
@@ -66,6 +74,7 @@ pipeline:
             wait_for(reached, what)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        check_notes(tmp_path, TABLES)
 
     def between_two_tables() -> bool:
         """A batch with two tables is in the first of them; Spark has not committed it."""
@@ -95,6 +104,48 @@ pipeline:
         assert found == Counter(mysql.execute(f"SELECT * FROM killed.{name}")), name
         batches = transactions(target)
         assert batches == sorted(set(batches)), f"a batch was written twice into {name}"
+
+
+def check_notes(root: Path, names: tuple[str, ...]) -> None:
+    """Each committed batch is noted, and each noted batch is in its tables."""
+    files = [*(root / "lake" / "_backlog_tables").glob("*/backlog/batches-*.json")]
+    file = max(files, key=lambda each: int(each.stem.partition("-")[2]), default=None)
+    found = json.loads(file.read_text()) if file else {"batch": -1, "tables": []}
+    noted = {table: batch for _, table, batch in found["tables"]}
+    committed = newest(root / "c" / "commits")
+    assert found["batch"] >= committed
+    for name in names:
+        written = transactions(root / "lake" / "killed" / name)
+        assert noted.get(name, -1) in (-1, *written), name
+        assert noted.get(name, -1) >= max((batch for batch in written if batch <= committed), default=-1), name
+
+
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.slow)])
+def test_a_kill_around_the_note_of_a_batch(spark: SparkSession, tmp_path: Path, moment: str) -> None:
+    """Spark repeats the batch. Until it is noted, a table may be put back as it was before the batch."""
+    lake, copy, log = tmp_path / "lake", tmp_path / "copy", tmp_path / "log"
+    copied(spark, lake, [list(PUT_BACK), [PUT_BACK[1]]])
+    sink = bs.DeltaTables(str(lake))
+    own = [sink.path_of(*name) for name in PUT_BACK]
+    shutil.copytree(own[0], copy)
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "tests.faults.tables_job", str(lake), "2", moment]
+        code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+    assert code == -signal.SIGKILL, log.read_text()[-3000:]
+    assert all(ids(path)[-1] == 2 for path in own)
+    shutil.copytree(own[0], tmp_path / "with batch 2")
+    shutil.rmtree(own[0])
+    shutil.copytree(copy, own[0])
+    context = context_of(spark, lake, 1, planned=2)
+    if moment == "after":
+        with pytest.raises(bs.BacklogError, match=r"shop\.a: .* lacks batches of this query"):
+            sink.open(context)
+        shutil.rmtree(own[0])
+        shutil.copytree(tmp_path / "with batch 2", own[0])
+    sink.open(context)
+    sink.write(batch_of(spark, 2, PUT_BACK), BatchInfo(2, is_backlog=False))
+    assert [ids(path) for path in own] == [[0, 2], [0, 1, 2], [0, 2]]
+    sink.open(context_of(spark, lake, 2))
 
 
 def has(spark: SparkSession, root: Path, key: int) -> bool:

@@ -126,6 +126,38 @@ def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) ->
     assert "the server keeps its binary log for 1 s" in "\n".join(found["warning"])
 
 
+def test_check_finds_tables_that_would_lie_in_one_directory(mysql: MySQLServer, tmp_path: Path) -> None:
+    """As `run` does with their first rows. The server of the tests tells names apart by case."""
+    create(mysql)
+    mysql.execute("DROP TABLE checked.keyless")
+    mysql.execute("CREATE TABLE checked.Orders (id INT PRIMARY KEY)")
+    mysql.execute("CREATE TABLE checked.`a.b` (id INT PRIMARY KEY)")
+    mysql.execute("DROP DATABASE IF EXISTS `checked.a`")
+    mysql.execute("CREATE DATABASE `checked.a`")
+    mysql.execute("CREATE TABLE `checked.a`.b (id INT PRIMARY KEY)")
+    file = tmp_path / "p.yaml"
+
+    def problems(*routes: str) -> list[str]:
+        listed = "".join(f"  - {{source-table: {table}, sink-table: {at}}}\n" for table, at in map(str.split, routes))
+        file.write_text(f"""\
+source: {{type: mysql_cdc, host: 127.0.0.1, port: {mysql.port}, user: root, tables: checked.*}}
+sink: {{type: delta_tables, name: lake, path: {tmp_path}/lake}}
+pipeline: {{name: checked, checkpoint: {tmp_path}/c}}
+{"route:" if routes else ""}
+{listed}""")
+        return [text for text in findings(file).get("error", []) if "sink lake: " in text]
+
+    (found,) = problems()
+    assert f"{tmp_path}/lake/checked/Orders and {tmp_path}/lake/checked/orders, overlap on a disk that" in found
+    # A route of its own is the way out.
+    assert problems("checked.Orders other/orders") == []
+    (found,) = problems("checked.Orders other", "checked.lines other/lines")
+    assert f"checked.lines would lie at {tmp_path}/lake/other/lines, in the directory of checked.Orders" in found
+    found = " ".join(problems("checked.* one"))
+    assert "`checked.a`.b" in found
+    assert "checked.a.b would lie" in found or "of checked.a.b, " in found
+
+
 @pytest.mark.process
 def test_check_of_a_file_with_mistakes_and_of_no_server(tmp_path: Path) -> None:
     file = write(tmp_path / "p.yaml", 1, tmp_path, source="chunkSizze: 1")

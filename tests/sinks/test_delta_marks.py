@@ -16,10 +16,23 @@ if TYPE_CHECKING:
 
 def test_each_table_has_one(spark: SparkSession, tmp_path: Path) -> None:
     marks = TableMarks(spark, str(tmp_path), "query")
-    tables = [("a.b", "c"), ("a", "b.c"), ("a", "b"), ("a", ".."), ("größe", "x/y"), ("a%2Eb", "c")]
+    tables = [
+        ("a.b", "c"),
+        ("a", "b.c"),
+        ("a", "b"),
+        ("a", ".."),
+        ("größe", "x/y"),
+        ("a%2Eb", "c"),
+        ("A", "B"),
+        ("A" * 64, "b" * 64),
+        ("a" * 64, "B" * 64),
+    ]
     noted = [marks.note(TableMark(*names, f"/lake/{number}", number)) for number, names in enumerate(tables)]
-    noted[0] = marks.note(TableMark(*tables[0], "/lake/0", 0, written=True, key=("id", "n")))
+    noted[0] = marks.note(TableMark(*tables[0], "/lake/0", 0, key=("id", "n")))
     assert sorted(marks, key=lambda mark: mark.batch) == noted
+    files = [file.name for file in tmp_path.rglob("*.json")]
+    assert len({name.lower() for name in files}) == len(tables)  # a disk may ignore case
+    assert max(map(len, files)) <= 255 - 50
     assert list(TableMarks(spark, str(tmp_path), "another query")) == []
 
 

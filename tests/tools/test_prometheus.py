@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -50,6 +51,7 @@ class Driver:
             in_backlog = mode is Mode.BACKLOG
             query.started({"rows": in_backlog})
             query.mode(Switch(-1, mode, 600_000 if in_backlog else 1_000, 0.0), is_start=True)
+            query.backlog(in_backlog)
         self.batches = 0
 
     def works(self) -> None:
@@ -74,9 +76,13 @@ def prometheus(drivers: list[Driver], tmp_path_factory: pytest.TempPathFactory) 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    targets = [{"targets": [f"127.0.0.1:{driver.port}" for driver in drivers]}]
-    scrape = {"job_name": "backlog_spark", "scrape_interval": "1s", "static_configs": targets}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({"rule_files": [str(RULES)], "scrape_configs": [scrape]}))
+    # The file of the containers, which has the rules beside it. Only the drivers are others, and time is shorter.
+    config = yaml.safe_load((ROOT / "docker" / "prometheus.yml").read_text())
+    [scrape] = config["scrape_configs"]
+    scrape["static_configs"] = [{"targets": [f"127.0.0.1:{driver.port}" for driver in drivers]}]
+    scrape["scrape_interval"] = "1s"
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(RULES, folder)
     line = [
         program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address={address}",
@@ -132,6 +138,12 @@ def test_the_configuration_of_the_containers_is_right(tmp_path: Path) -> None:
         shutil.copy(path, tmp_path)
     config = tmp_path / "prometheus.yml"
     checked = subprocess.run([program("promtool"), "check", "config", str(config)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_composition_has_what_its_schema_knows() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    checked = subprocess.run([*command, "docker-compose.yml"], cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

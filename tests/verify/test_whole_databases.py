@@ -94,3 +94,34 @@ pipeline: {{name: whole, checkpoint: {checkpoint}}}
     mark.unlink()
     found_b = bs.verify(stream, sink, checkpoint=checkpoint, table="whole.b", spark=spark)
     assert (found_b.missing, found_b.target_rows, found_b.is_equal) == (2, 0, False)
+
+
+@pytest.mark.slow
+def test_two_tables_whose_names_are_one_without_quotes(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    for statement in (
+        "DROP DATABASE IF EXISTS dotted",
+        "DROP DATABASE IF EXISTS `dotted.x`",
+        "CREATE DATABASE dotted",
+        "CREATE DATABASE `dotted.x`",
+        "CREATE TABLE `dotted.x`.a (id INT PRIMARY KEY)",
+        "CREATE TABLE dotted.`x.a` (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO `dotted.x`.a VALUES (1), (2), (3), (4)",
+        "INSERT INTO dotted.`x.a` VALUES (1, 1)",
+    ):
+        mysql.execute(statement)
+    stream, sink = source(mysql, r"dotted\..*"), bs.DeltaTables(str(tmp_path / "lake"))
+    query = started(spark, stream, sink, tmp_path)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    given = {"checkpoint": str(tmp_path / "c"), "spark": spark}
+    found = bs.verify_tables(stream, sink, **given)
+    assert {name: (result.tables, result.source_rows, result.is_equal) for name, result in found.items()} == {
+        "`dotted.x`.a": (("`dotted.x`.a",), 4, True),
+        "dotted.x.a": (("dotted.x.a",), 1, True),
+    }
+    assert bs.verify(stream, sink, table="`dotted.x`.`a`", **given).source_rows == 4
+    for table in ("dotted", "dotted.x.a,dotted.b"):
+        with pytest.raises(bs.SettingError, match=r"table = .* is not database\.table"):
+            bs.verify(stream, sink, table=table, **given)

@@ -29,6 +29,11 @@ __all__ = ["DeclaredTables"]
 _log = logging.getLogger(__name__)
 
 
+def _lower(name: TableName) -> TableName:
+    database, table = name
+    return database.lower(), table.lower()
+
+
 class DeclaredTables:
     """The definitions that tables had when the stream was declared.
 
@@ -106,8 +111,8 @@ class DeclaredTables:
         if self._options.table_pattern:
             return bool(re.fullmatch(self._options.table_pattern, f"{database}.{table}"))
         # The server may have had it under another spelling.
-        found = {".".join(name).lower() for name in self._tables}
-        return f"{database}.{table}".lower() in {".".join(name).lower() for name in self._options.tables} - found
+        found = {_lower(name) for name in self._tables}
+        return _lower((database, table)) in {_lower(name) for name in self._options.tables} - found
 
     def check_all(self, connection: Connection[Any]) -> None:
         """Refuse a new stream if the server lacks one of its tables.

@@ -16,6 +16,7 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
+from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 
 from ..options import MySqlOptions
@@ -278,7 +279,7 @@ def _without_excluded(options: MySqlOptions, names: Sequence[tuple[str, str]]) -
 
 def _no_such_table(connection: Connection[Any], options: MySqlOptions, wanted: str) -> SettingError:
     """The error, with a table of a similar name if there is one."""
-    every = [f"{text(database)}.{text(table)}" for database, table in query(connection, _TABLES)]
+    every = [str(TableName(text(database), text(table))) for database, table in query(connection, _TABLES)]
     problem = f"no such table, or user {options.user!r} may not see it."
     if same := [name for name in every if name.lower() == wanted.lower()]:
         problem = f"no such table. There is {', '.join(same)}: the server tells names apart by case."
@@ -310,7 +311,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
     """
     rows = query(connection, _COLUMNS, (database, table))
     if not rows:
-        raise _no_such_table(connection, options, f"{database}.{table}")
+        raise _no_such_table(connection, options, str(TableName(database, table)))
     # A server with lower_case_table_names finds the table under another spelling. Events have this one.
     database, table = str(rows[0][9]), str(rows[0][10])
     types = {str(r[0]).lower(): str(r[1]).lower() for r in rows}

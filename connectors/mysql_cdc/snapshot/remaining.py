@@ -33,7 +33,7 @@ class Remaining:
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
-        self._found: dict[str, tuple[int, bool]] = {}  # by table: rows in all, and whether they were counted
+        self._found: dict[str, tuple[int, bool]] = {}  # by qualified name: rows in all, and whether they were counted
         self._left_s = _COUNT_S
 
     def rows(self, connection: Connection[Any], tables: Sequence[TableSchema], planned: Offset) -> int:
@@ -43,9 +43,9 @@ class Remaining:
             schema = tables[table]
             done = sum(r.rows for r in planned.ranges_of(table))
             try:
-                if schema.name not in self._found:
-                    self._found[schema.name] = self._look(connection, schema)
-                every, is_counted = self._found[schema.name]
+                if schema.qualified not in self._found:
+                    self._found[schema.qualified] = self._look(connection, schema)
+                every, is_counted = self._found[schema.qualified]
                 if not is_counted:
                     every = self._corrected(connection, schema, end, done, every)
             except pymysql.err.MySQLError as error:
