@@ -38,7 +38,7 @@ PLAIN = {
         host port user passwordFile passwordEnv ssl.mode ssl.ca ssl.cert ssl.key serverId table tablePattern
         allowPublicKeyRetrieval connect.timeout connect.max-retries connect.backoff heartbeat.interval maxRowBytes
         binlog.statement.ignore maxInflatedBytes tables.exclude columns.include columns.exclude columns.mask
-        tinyInt1isBit tableSwap messageKeyColumns skipped.operations signal.table
+        tinyInt1isBit tableSwap rewritingAlter fillsColumns messageKeyColumns skipped.operations signal.table
         scanNewlyAddedTables format schemaChange tableEvents zeroDate chunkSize chunkKeyColumn distributionFactorLower
         distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
         backlogLagThreshold pollWait

@@ -153,6 +153,7 @@ def test_a_collation_that_mariadb_gives_no_order_of_does_not_cut_the_table(
     assert "Columns that can be: a, u." in text
 
 
+@pytest.mark.process
 def test_generated_columns_that_the_server_does_not_log_must_be_left_out() -> None:
     """The real server leaves them out: test_recorded."""
     with MariaDBServer(options={"version": "11.8.9-MariaDB"}) as server:
