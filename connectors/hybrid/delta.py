@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +32,9 @@ from .files.stores import FileFound, LocalStore, Store, scheme_of, store_of
 from .phases import Position
 
 __all__ = ["DeltaOptions", "DeltaPhase"]
+
+# Where Spark's tables keep the type of a column of type CHAR, which Delta does not have.
+_CHAR_TYPE, _CHAR = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"char\((\d+)\)")
 
 # Table features that do not matter to a reader of one version, or that this module supports. (Delta protocol, "Table
 # Features")
@@ -219,7 +223,8 @@ class DeltaPhase(ListedPhase):
 
     def _files_of(self, table: DeltaTable) -> list[DataFile]:
         actions = pa.table(table.get_add_actions(flatten=True))
-        names = _names(json.loads(table.schema().to_json())["fields"])
+        fields = json.loads(table.schema().to_json())["fields"]
+        names, chars = _names(fields), _chars(fields)
         has_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         kept = _kept(table) if has_deleted else {}
         prefix = "" if isinstance(self._store(), _TableStore) else self._root().rstrip("/") + "/"
@@ -245,6 +250,7 @@ class DeltaPhase(ListedPhase):
                     rows=rows if mask is None or rows is None else rows - int(np.count_nonzero(~mask)),
                     deleted=b"" if mask is None else packed(mask),
                     names=names,
+                    chars=chars,
                 )
             )
         if kept:
@@ -255,6 +261,12 @@ class DeltaPhase(ListedPhase):
             )
         times = actions.column("modification_time").to_pylist()
         return [file for _, file in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].path))]
+
+
+def _chars(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
+    """Columns of type CHAR(n), with n. Spark pads them also when it reads: other writers do not."""
+    kinds = ((column["name"], _CHAR.fullmatch(column["metadata"].get(_CHAR_TYPE, ""))) for column in fields)
+    return tuple((name, int(kind[1])) for name, kind in kinds if kind)
 
 
 def _names(fields: Sequence[Mapping[str, Any]]) -> tuple[Names, ...]:

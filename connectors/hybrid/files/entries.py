@@ -34,6 +34,8 @@ class DataFile:
         A compressed bitmap of the rows that are kept (see `connectors.hybrid.files.bitmaps`); empty for all.
     names : tuple of Names
         Columns that have another name in the file.
+    chars : tuple of (str, int)
+        Columns of type CHAR(n), with n: shorter values are padded with blanks.
     """
 
     path: str
@@ -43,6 +45,7 @@ class DataFile:
     rows: int | None = None
     deleted: bytes = b""
     names: tuple[Names, ...] = ()
+    chars: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
@@ -132,10 +133,12 @@ class Reader:
                     found = self._kept(piece, found)
                 for count, arrays in found:
                     by_name = dict(zip(read, arrays, strict=True))
-                    yield Rows(
-                        count,
-                        [by_name[column] if column in by_name else constants[column](count) for column in wanted],
-                    )
+                    by_name |= {column: constants[column](count) for column in wanted if column not in by_name}
+                    for own, width in file.chars:
+                        index = find_field(wanted, own)
+                        if index is not None and pa.types.is_string(by_name[wanted[index]].type):
+                            by_name[wanted[index]] = pc.utf8_rpad(by_name[wanted[index]], width)
+                    yield Rows(count, [by_name[column] for column in wanted])
             except Unreadable as error:
                 raise self._damaged(file, error) from None
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,9 @@ from backlog_spark.connectors.hybrid.delta import DeltaOptions, DeltaPhase
 from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.hybrid.files.reading import bag, batches_between, rows_between, rows_of, steps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 UTC_US = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -404,3 +407,19 @@ def test_each_widening_of_a_type(
     read = rows_of(source, Columns(found))
     values = pa.array([Decimal(v) if pa.types.is_decimal(new.type) else v for v in expected], new.type).to_pylist()
     assert bag(read) == bag({"id": i, "v": value} for i, value in zip(ids, values, strict=True))
+
+
+def test_values_of_char_are_padded_as_spark_pads_them(spark: "SparkSession", tmp_path: Path) -> None:
+    """Also those in files of another writer, which knows nothing of CHAR."""
+    path = str(tmp_path / "t")
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id INT, c CHAR(5), v VARCHAR(5), p CHAR(3)) USING delta PARTITIONED BY (p)"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'ab', 'ab', 'x'), (2, NULL, NULL, NULL)")
+    more = {"id": pa.array([3, 4], pa.int32()), "c": ["ü", "12345"], "v": ["e", "f"], "p": ["y", "xyz"]}
+    write_deltalake(path, pa.table(more), mode="append")
+    source = phase(path)
+    found = rows_of(source, Columns(source.schema(), ()))
+    expected = [row.asDict() for row in spark.read.format("delta").load(path).collect()]
+    assert {row["c"] for row in expected} == {"ab   ", None, "ü    ", "12345"}
+    assert bag(found) == bag(expected)

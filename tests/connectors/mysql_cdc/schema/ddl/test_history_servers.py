@@ -127,6 +127,14 @@ def test_values_become_what_the_server_makes_of_them(nameless: MySQLServer) -> N
             assert (a, type(a)) == (b, type(b)), column
 
 
+def test_fewer_digits_of_a_double_are_only_shown(nameless: MySQLServer) -> None:
+    """The server keeps what it had, so a target that keeps it has the table's values."""
+    nameless.execute("CREATE TABLE alters.digits (id INT PRIMARY KEY, d DOUBLE)")
+    nameless.execute("INSERT INTO alters.digits VALUES (1, 1.23456)")
+    nameless.execute("ALTER TABLE alters.digits MODIFY d DOUBLE(10,2)")
+    assert nameless.execute("SELECT d, d = 1.23456 FROM alters.digits") == ((1.23, 1),)
+
+
 def test_the_log_without_its_alters_is_refused(nameless: MySQLServer) -> None:
     """A layout of another stretch does not pass for the one of these rows where the log can tell."""
     with nameless.connect(database="alters") as connection, connection.cursor() as cursor:
