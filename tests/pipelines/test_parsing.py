@@ -83,8 +83,8 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         "p.yaml:10:1: chunkSizze: there is no such key. There are: pipeline, route, sink, source, transform.",
         "p.yaml:11:1: sink needs keys. Columns that identify a row.",
         "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
-        "keys, mergeSchema, metadataColumns, name, partitionBy, path, properties, sequence, sideOutputs, "
-        "smallBatchBytes, smallBatchRows, storageOptions, type.",
+        "keys, mergeSchema, metadataColumns, name, onExistingRows, partitionBy, path, properties, sequence, "
+        "sideOutputs, smallBatchBytes, smallBatchRows, storageOptions, type.",
         "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
         "interval, intervalDuringBacklog, name, settings.",
     ]
