@@ -81,7 +81,7 @@ def test_an_upserted_table_equals_its_source(
         assert any("update" in entry["notMatchedBySourcePredicates"] for entry in fills)
         # The row with 0 gets another key: its old row must go.
         mysql.execute("ALTER TABLE alters.t MODIFY id INT AUTO_INCREMENT")
-        assert {row[0] for row in mysql.execute("SELECT id FROM alters.t")} == {2, 3, 4}
+        assert 0 not in {row[0] for row in mysql.execute("SELECT id FROM alters.t")}
         until(query, lambda: equal("id", "d", "n", "c", "e", "f", "g"))
     finally:
         query.stop()
@@ -138,8 +138,8 @@ def columns_of(spark: SparkSession, path: Path) -> list[str]:
 
 
 def test_an_aggregate_stops_and_says_why(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
-    mysql.execute("CREATE TABLE alters.s (id INT PRIMARY KEY, k INT, n DECIMAL(9,4))")
-    mysql.execute("INSERT INTO alters.s VALUES (1, 1, 1.5555), (2, 1, 2.5)")
+    mysql.execute("CREATE TABLE alters.s (id INT PRIMARY KEY, k BINARY(4), n INT)")
+    mysql.execute("INSERT INTO alters.s VALUES (1, 'a', 1), (2, 'b', 2)")
     source = bs.source("mysql_cdc", name="s", options=options(mysql, "alters.s"))
     query = (
         source.key_by("k")
@@ -152,8 +152,8 @@ def test_an_aggregate_stops_and_says_why(spark: SparkSession, mysql: MySQLServer
     )
     try:
         wait(lambda: not query.isProcessingBacklog, query)
-        mysql.execute("ALTER TABLE alters.s MODIFY n DECIMAL(9,1)")
-        with pytest.raises(BacklogError, match=r"column 'n'.*MODIFY n DECIMAL\(9,1\).*rewritingAlter"):
+        mysql.execute("ALTER TABLE alters.s MODIFY k BINARY(8)")
+        with pytest.raises(BacklogError, match=r"column 'k'.*MODIFY k BINARY\(8\).*rewritingAlter"):
             query.awaitTermination(120)
     finally:
         query.stop()
