@@ -40,7 +40,7 @@ from backlog_spark.decide.next_step import (
 from backlog_spark.decide.query_record import QueryRecord, SourceRecord
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import (
     KeyedNode,
     Node,
@@ -136,6 +136,13 @@ class BacklogQuery(QueryRuns):
                 "A source of this query may give rows again (signal.table). Keyed operators would count them twice.",
                 "Leave out signal.table, or write the rows to a Delta table and aggregate that.",
             )
+        for spec in sources_of(node) if node.is_keyed else ():
+            asked = {name.lower(): value for name, value in spec.options.items()}.get(REWRITING_ALTER.lower(), "")
+            if asked.strip().lower() == "snapshot":
+                raise SettingError(
+                    REWRITING_ALTER, asked, "the source would give rows again, and keyed operators count them twice.",
+                    "Leave it out: the query then stops at such a statement. Or set ignore.",
+                )  # fmt: skip
         self._outputs = Outputs(sinks)
         self._options = dict(options or {})
         self._writes = threading.Lock()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import backlog_spark as bs
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import SettingError
 from tests.connectors.mysql_cdc.replay import options
 
 from .test_main_job import wait
@@ -153,10 +154,15 @@ def test_an_aggregate_stops_and_says_why(spark: SparkSession, mysql: MySQLServer
     try:
         wait(lambda: not query.isProcessingBacklog, query)
         mysql.execute("ALTER TABLE alters.s MODIFY k BINARY(8)")
-        with pytest.raises(BacklogError, match=r"column 'k'.*MODIFY k BINARY\(8\).*rewritingAlter"):
+        with pytest.raises(StreamingQueryException, match=r"column 'k'.*MODIFY k BINARY\(8\).*rewritingAlter"):
             query.awaitTermination(120)
     finally:
         query.stop()
+    again = bs.source("mysql_cdc", name="s", options=options(mysql, "alters.s", rewritingAlter="snapshot"))
+    with pytest.raises(SettingError, match="keyed operators count them twice"):
+        again.key_by("k").sum("n").write("s").option("checkpointLocation", str(tmp_path / "d")).to(
+            bs.DeltaUpsert(str(tmp_path / "u"), keys=["k"])
+        ).start(spark)
 
 
 def test_a_log_of_changes_gets_nothing(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ _NEW = Answer(REWRITES, "it is new, and old rows have its default")
 
 _SILENT = "Set tableEvents=emit, so that targets can remove the old rows, or rewritingAlter=ignore to keep them."
 _STOPPED = (
-    "Set rewritingAlter=snapshot to read the table again, or rewritingAlter=ignore to keep the old values. Where rows "
-    "cannot come again, as with aggregates and joins, start with a new checkpoint and a new target."
+    "Set rewritingAlter=ignore to keep the old values. A query without aggregates, joins and other keyed operators may "
+    "set rewritingAlter=snapshot, which reads the table again. With them, start with a new checkpoint and a new target."
 )
 
 
