@@ -90,8 +90,12 @@ class QueryRecord:
         SettingError
             Names the setting, the recorded value, the value found and the next step.
         """
-        for before, source in zip(self.sources, now.sources, strict=False):
-            _check_source(before, source)
+        names, others = ([source.name for source in each.sources] for each in (self, now))
+        if names == others or sorted(names) != sorted(
+            others
+        ):  # another order is refused with the layout of the sources
+            for before, source in zip(self.sources, now.sources, strict=False):
+                _check_source(before, source)
         for name in self.sinks.keys() & now.sinks.keys():
             _check_sink(name, self.sinks[name], now.sinks[name], has_moved)
         if bool(self.operators) != bool(now.operators):
