@@ -27,7 +27,7 @@ from .options import MySqlOptions
 from .output.metadata import METADATA
 from .output.rows import output_of
 from .positions import BinlogPosition
-from .schema.ddl.evolution import stages
+from .schema.ddl.lookahead import stages
 from .schema.ddl.statements import DROP, TRUNCATE
 from .schema.ddl.timeline import Statements, Timeline
 from .schema.declared import DeclaredTables

@@ -22,22 +22,19 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
-from ...binlog.reading import TableEmptied, read_changes
 from ...options import MySqlOptions
 from ...positions import BinlogPosition
 from ...server.connection import connect, query, text
 from ...server.mysql import end_position, load_schema
 from ..columns import EXCLUDED, Column
-from ..hidden import visible
 from ..table import SchemaChanged, TableSchema
-from .alters import Step, column_steps
-from .history import Bridge, Layout, Taken, bridge, layouts, layouts_until_drop
-from .renames import GONE, is_shadow, only_renames
+from .history import Bridge, Layout, Taken, bridge, layouts_until_drop
+from .lookahead import Look, looks, stages
+from .renames import is_shadow
 from .rewriting import NOTHING, Rewriting, rewriting_of, rewriting_of_swap
-from .statements import DROP
-from .timeline import Copy, Statements, TableAltered, TableName, Timeline
+from .timeline import Statements, TableAltered, TableName, Timeline
 
-__all__ = ["Followed", "StartAgain", "as_declared", "as_read", "stages", "start_again"]
+__all__ = ["Followed", "StartAgain", "as_declared", "as_read", "start_again"]
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -164,8 +161,7 @@ class Followed(Timeline):
         # By table and end of each known statement: the layouts before and after it, and what it did to old rows.
         self._ahead: dict[tuple[TableName, tuple[int, int]], tuple[Layout, Layout, Rewriting]] = {}
         others = [s for s in declared if self._known[_name(s)].fingerprint() != s.fingerprint()]
-        looks = _looks(options, others, start)
-        for schema, look in zip(others, looks, strict=True):
+        for schema, look in zip(others, looks(options, others, start), strict=True):
             then = self._known[_name(schema)]
             layout = self._layouts[_name(schema)] = self._derive(schema, then.columns, [], look)
             if _name(schema) not in look.dropped:
@@ -188,7 +184,7 @@ class Followed(Timeline):
         at = name, found.end.sort_key()
         if at not in self._ahead:
             current = self._layouts.get(name)
-            (look,) = _looks(self._options, (schema,), found.end)
+            (look,) = looks(self._options, (schema,), found.end)
             self._derive(schema, current.columns if current else self._known[name].columns, [found], look)
         before, after, rewriting = self._ahead[at]
         rewriting.check(self._options, schema, found.statement)
@@ -262,7 +258,7 @@ class Followed(Timeline):
         schema: TableSchema,
         before: Sequence[Column],
         first: Sequence[TableAltered],
-        look: _Look,
+        look: Look,
     ) -> Layout:
         """Derive the layouts from here to the log's end; returns the layout before the first statement."""
         name = _name(schema)
@@ -369,92 +365,8 @@ class Followed(Timeline):
             raise SchemaChanged(f"The table {schema.name} was altered: {error.problem}", error.hint) from None
 
 
-class _Look(Timeline):
-    """Looks ahead in the log, without rows. Each call continues where the last one ended.
-
-    Attributes
-    ----------
-    of : dict
-        The statements that alter each table, up to its DROP.
-    dropped : set of (str, str)
-        Tables that are dropped.
-    """
-
-    decodes = False
-
-    def __init__(self, options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str) -> None:
-        self.of = {_name(t): Statements() for t in tables}
-        self.dropped: set[TableName] = set()
-        self._options, self._tables, self._reached = options, tables, start
-
-    def read(self, end: BinlogPosition) -> None:
-        """Read on, up to ``end``."""
-        kept = [t for t in self._tables if _name(t) not in self.dropped]
-        for change in read_changes(self._options, kept, self._reached, end, timeline=self):
-            if isinstance(change, TableEmptied) and change.kind == DROP:
-                self.dropped.add(_name(change.schema))
-        self._reached = end
-
-    def grows(self, end: BinlogPosition, name: TableName) -> bool:
-        """Read on, up to ``end``. Whether there are more statements that alter the table."""
-        known = len(self.of[name].found)
-        self.read(end)
-        return len(self.of[name].found) > known
-
-    def described(self, schema: TableSchema, names: tuple[str, ...]) -> None:
-        self.of[_name(schema)].described(schema, names)
-
-    def altered(self, found: TableAltered) -> None:
-        self.of[_name(found.schema)].altered(found)
-
-    def other(self, text: str, default: str) -> None:
-        for statements in self.of.values():
-            statements.other(text, default)
-
-
-def _looks(options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str) -> Sequence[_Look]:
-    """A look for each table. All are the same one, which reads the log once, if nothing stops it."""
-    if len(tables) > 1:
-        look = _Look(options, tables, start)
-        with connect(options) as connection, contextlib.suppress(SchemaChanged):
-            look.read(end_position(connection, options))
-            return [look] * len(tables)
-    return [_Look(options, (schema,), start) for schema in tables]
-
-
 def _declared_layout(schema: TableSchema) -> Layout:
     return Layout(schema.columns, tuple(column.name for column in schema.columns))
-
-
-def stages(
-    known: Sequence[Column],
-    first: Sequence[TableAltered],
-    later: Statements,
-    now: Sequence[Column],
-    key: Sequence[str],
-) -> tuple[list[Layout], list[str | Taken]]:
-    """Call `layouts` for the statements ``first`` and those of a look at the log after them. Returns both."""
-
-    def steps(copies: Mapping[int, Copy]) -> list[str | Taken]:
-        return [
-            each.statement
-            if each.origin is None
-            else Taken(
-                visible(later.names.get(number, ())) or None,
-                _steps_of(each, copies.get(number)),
-                is_gone=not each.is_taken,
-            )
-            for number, each in enumerate([*first, *later.found], 1 - len(first))
-        ]
-
-    statements = steps(later.copies)
-    try:
-        return layouts(known, statements, now, key), statements
-    except SchemaChanged:
-        if not later.copies:
-            raise
-        statements = steps({})  # perhaps one was no copy
-        return layouts(known, statements, now, key), statements
 
 
 def _marked(stages: Sequence[Layout], effects: Sequence[Rewriting]) -> list[Layout]:
@@ -478,20 +390,6 @@ def _alter(found: TableAltered) -> str:
     if found.origin is not None:
         raise SchemaChanged("Another table took the name.")
     return found.statement
-
-
-def _steps_of(taken: TableAltered, copy: Copy | None) -> tuple[tuple[Step, ...], ...] | None:
-    """What was altered in the table that took the name, if it was made as a copy of the old one."""
-    if copy is None or taken.origin is None or not only_renames(taken.statement):
-        return None
-    schema = taken.schema
-    by_tool = copy.like == GONE and is_shadow(taken.origin[1], schema.table)
-    if not by_tool and copy.like != (schema.database.lower(), schema.table.lower()):
-        return None
-    try:
-        return tuple(column_steps(statement) for statement in copy.alters)
-    except SchemaChanged:
-        return None
 
 
 def _await_name(connection: Connection[Any], schema: TableSchema) -> None:
