@@ -37,10 +37,11 @@ from backlog_spark.decide.next_step import (
     at_batch_end,
     next_step,
 )
+from backlog_spark.decide.promises import Promises, refuse_rows_again
 from backlog_spark.decide.query_record import QueryRecord, SourceRecord
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
     KeyedNode,
     Node,
@@ -77,7 +78,6 @@ from backlog_spark.spark.stop_between_batches import (
 )
 from backlog_spark.spi.pacing import poll_every_ms
 from backlog_spark.spi.registry import compares_offsets
-from backlog_spark.spi.source_info import FILLS_COLUMNS, REWRITING_ALTER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,19 +131,13 @@ class BacklogQuery(QueryRuns):
         )
         self._infos = [self._loader.inspect(spec) for spec in sources_of(node)]
         self._node = node = informed(node, self._infos)
-        if node.is_keyed and any(info is not None and info.reads_again for info in self._infos):
-            raise BacklogError(
-                "A source of this query may give rows again (signal.table). Keyed operators would count them twice.",
-                "Leave out signal.table, or write the rows to a Delta table and aggregate that.",
-            )
-        for spec in sources_of(node) if node.is_keyed else ():
-            asked = {name.lower(): value for name, value in spec.options.items()}.get(REWRITING_ALTER.lower(), "")
-            if asked.strip().lower() == "snapshot":
-                raise SettingError(
-                    REWRITING_ALTER, asked, "the source would give rows again, and keyed operators count them twice.",
-                    "Leave it out: the query then stops at such a statement. Or set ignore.",
-                )  # fmt: skip
+        refuse_rows_again(node, self._infos)
         self._outputs = Outputs(sinks)
+        main = self._outputs.main
+        self._promises = Promises(
+            node, self._infos, getattr(main, "keys", ()),
+            keeps_newest=main.keeps_newest, fills=lambda of_one_table: main.fills(of_one_table=of_one_table),
+        )  # fmt: skip
         self._options = dict(options or {})
         self._writes = threading.Lock()
         self._sink_error: BacklogError | None = None
@@ -215,7 +209,7 @@ class BacklogQuery(QueryRuns):
         return QueryRecord(tuple(sources), sinks, tuple(operators))
 
     def _load(self, node: SourceNode) -> DataFrame:
-        frame = self._loader.load(node, self._facts, self._step.target, self._of_old_rows())
+        frame = self._loader.load(node, self._facts, self._step.target, self._promises.of_old_rows)
         self._declared.add(node, frame)
         return frame
 
@@ -293,18 +287,11 @@ class BacklogQuery(QueryRuns):
         return f"{self._name} of {', '.join(read)}"
 
     def _find_snapshots(self) -> tuple[tuple[str, str], ...]:
-        """The tables whose snapshots the query begins with. The first start decides, for ever.
-
-        Results of keyed operators need not have each of their keys again at the end of a snapshot.
-        """
+        """The tables whose snapshots the query begins with. The first start decides, for ever."""
         if self._checkpoint.latest_batch() is not None:
             noted = self._checkpoint.newest_metadata(_SNAPSHOTS) or {"tables": []}
             return tuple((database, table) for database, table in noted["tables"])
-        leaves = [node for node in self._node.walk() if not node.parents]
-        if self._keyed is not None or not all(isinstance(leaf, SourceNode) for leaf in leaves):
-            return ()
-        every = [() if info is None else info.snapshot_of for info in self._infos]
-        found = tuple(dict.fromkeys(name for names in every for name in names)) if all(every) else ()
+        found = self._promises.snapshots
         if found or self._checkpoint.newest_metadata(_SNAPSHOTS):
             self._checkpoint.replace_metadata(_SNAPSHOTS, {"tables": list(found)})
         return found
@@ -316,42 +303,16 @@ class BacklogQuery(QueryRuns):
                 self._spark,
                 self._checkpoint.identity(),
                 schema,
-                self._unique_in_backlog(),
+                self._promises.is_unique_in_backlog,
                 self._checkpoint.latest_batch(),
                 self._checkpoint.latest_committed(),
                 rows_are_results=self._keyed is not None,
-                of_one_table=self._is_of_one_table(),
+                of_one_table=self._promises.is_of_one_table,
                 snapshot_of=self._snapshot_of,
                 directory=self._checkpoint.location_of("backlog/sink"),
                 writer=self._writer(),
             ),
             {} if self._keyed is None else self._keyed.side_outputs,
-        )
-
-    def _of_old_rows(self) -> dict[str, str]:
-        """Options for sources that notice that old rows have changed: what the operators and the sink can do then."""
-        if self._node.is_keyed:
-            return {REWRITING_ALTER: "stop", FILLS_COLUMNS: "true"}  # an operator's rows lack the new column
-        if not self._outputs.main.keeps_newest:
-            return {REWRITING_ALTER: "ignore"}
-        is_plain = isinstance(self._node, SourceNode)
-        fills = is_plain and self._outputs.main.fills(of_one_table=self._is_of_one_table())
-        return {FILLS_COLUMNS: "true"} if fills else {}
-
-    def _is_of_one_table(self) -> bool:
-        leaves = [node for node in self._node.walk() if not node.parents]
-        info = self._infos[0] if len(self._infos) == 1 else None
-        return bool(info and info.of_one_table and all(isinstance(leaf, SourceNode) for leaf in leaves))
-
-    def _unique_in_backlog(self) -> bool:
-        """Whether backlog batches may be appended: one source, rows unchanged, and the sink's key is the source's."""
-        info = self._infos[0] if len(self._infos) == 1 else None
-        keys = {k.lower() for k in getattr(self._outputs.main, "keys", ())}
-        return bool(
-            info
-            and info.unique_in_backlog
-            and isinstance(self._node, SourceNode)
-            and keys == {k.lower() for k in info.key}
         )
 
     def between_batches(self) -> AbstractContextManager[object]:

@@ -17,8 +17,8 @@ from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, Delta
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
 from backlog_spark.sinks.delta_values import without_lost_keys
-from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
-from backlog_spark.sinks.fills import filled_columns, is_other
+from backlog_spark.sinks.emptied import Emptied, emptied_tables, rows_of, since_emptied
+from backlog_spark.sinks.fills import filled_columns, is_other, names_of
 from backlog_spark.sinks.leftovers import (
     KEEP,
     REFUSE,
@@ -326,7 +326,7 @@ class DeltaUpsert(DeltaSink):
             newest = with_seen(newest, earlier.read(newest.select(*keys)), keys, _IS_DELETE)
             is_row = ~F.col(f"s.{SEEN}")
             if emptied:
-                removes = is_delete | (~is_row & gone_rows(emptied, "t"))
+                removes = is_delete | (~is_row & rows_of(emptied, "t"))
         # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
         source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
         on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
@@ -342,10 +342,11 @@ class DeltaUpsert(DeltaSink):
             .whenNotMatchedInsert(~is_delete if is_row is None else ~is_delete & is_row, values)
         )
         if emptied or replaced:
-            merge = merge.whenNotMatchedBySourceDelete(gone_rows({**dict.fromkeys(replaced), **emptied}, "t"))
+            merge = merge.whenNotMatchedBySourceDelete(rows_of({**dict.fromkeys(replaced), **emptied}, "t"))
         if filled:
             columns: dict[str, str | Column] = {quoted(name): value for name, value in filled.items()}
-            merge = merge.whenNotMatchedBySourceUpdate(is_other(filled, "t"), columns)
+            of_tables = rows_of(names_of(batch.fills, self._columns), "t")
+            merge = merge.whenNotMatchedBySourceUpdate(of_tables & is_other(filled, "t"), columns)
         # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
         with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
             merge.execute()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from backlog_spark.model.changes import TABLE_EVENTS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Emptied", "emptied_tables", "gone_rows", "since_emptied"]
+__all__ = ["Emptied", "emptied_tables", "rows_of", "since_emptied"]
 
 _TABLE: Final = ("_database", "_table")
 Emptied = Mapping[tuple[str, ...], Any]
@@ -91,9 +91,9 @@ def since_emptied(rows: DataFrame, emptied: Emptied, change_type: str, sequence:
     return rows
 
 
-def gone_rows(emptied: Emptied, alias: str) -> Column:
-    """Whether a row of the target, under this alias, is of an emptied table."""
-    return functools.reduce(operator.or_, [_is_of(f"{alias}.", name) for name in emptied])
+def rows_of(tables: Iterable[tuple[str, ...]], alias: str) -> Column:
+    """Whether a row of the target, under this alias, is of one of the tables, named as in `Emptied`."""
+    return functools.reduce(operator.or_, [_is_of(f"{alias}.", name) for name in tables])
 
 
 def _is_of(prefix: str, name: tuple[str, ...]) -> Column:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-__all__ = ["filled_columns", "is_other", "new_columns", "values_of"]
+__all__ = ["filled_columns", "is_other", "names_of", "new_columns", "values_of"]
 
 
 def values_of(text: str) -> pa.Table:
@@ -38,6 +38,14 @@ def filled_columns(fills: Sequence[tuple[str, str, str]], columns: Sequence[str]
             if name in columns:
                 found[name] = _literal(row.column(name).type, row.column(name)[0].as_py())
     return found
+
+
+def names_of(fills: Sequence[tuple[str, str, str]], columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tables whose rows are filled, as `backlog_spark.sinks.emptied.rows_of` takes them.
+
+    Others may have rows in the target, too. They can be told apart if the target has the names of the tables.
+    """
+    return [(database, table) if {"_database", "_table"} <= set(columns) else () for database, table, _ in fills]
 
 
 def new_columns(fills: Sequence[tuple[str, str, str]]) -> dict[str, DataType]:

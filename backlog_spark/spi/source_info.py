@@ -12,7 +12,8 @@ __all__ = ["FILLS_COLUMNS", "REWRITING_ALTER", "SourceInfo", "WatermarkCharacter
 REWRITING_ALTER = "rewritingAlter"
 """Option: ``snapshot``, the source reads such rows again, as upserts; ``stop``; or ``ignore``."""
 FILLS_COLUMNS = "fillsColumns"
-"""Option: ``true`` if the sink fills new columns in old rows, or nothing needs them: `Sink.fills`."""
+"""Option, for new columns that have one value in all old rows: the ``sink`` sets it (`Sink.fills`), ``nothing`` needs
+it, or the rows are read ``again``, whatever the option `REWRITING_ALTER` says."""
 
 
 class WatermarkCharacteristic(StrEnum):

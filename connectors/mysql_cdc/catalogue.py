@@ -290,8 +290,8 @@ OPTIONS = (
         "default. The binary log does not have these values ([Statements that change old "
         "rows](mysql_cdc_schema.md#statements-that-change-old-rows)). snapshot: the table is read again while the "
         "stream continues. stop: the stream stops before the statement's rows. ignore: the target keeps the old "
-        "values. stop is the default without a snapshot (`startup.mode`). A query sets stop for keyed operators, and "
-        "ignore for sinks that append all rows, unless you set the option.",
+        "values. stop is the default without a snapshot (`startup.mode`). A query sets stop for keyed operators "
+        "and for functions such as filters, and ignore for sinks that append all rows, unless you set the option.",
         "snapshot, stop, ignore",
     ),
     Option(
@@ -422,9 +422,11 @@ OPTIONS = (
     ),
     Option(
         "fillsColumns",
-        "bool",
+        "string",
         "set by a query's runner",
-        "The query's sinks give new columns their default in rows that are there, so these are not read again.",
+        "What gives new columns their default in old rows. sink: the query's sink. nothing: no row needs it. "
+        "again: the table is read again, also with rewritingAlter=stop. Unset: as rewritingAlter says.",
+        "sink, nothing, again",
     ),
     Option(
         "signalsToken",

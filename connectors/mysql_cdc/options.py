@@ -86,8 +86,9 @@ class MySqlOptions:
         ``"follow"`` or ``"tools"``.
     rewriting : str
         What happens after an ALTER TABLE that changed old rows: ``"snapshot"``, ``"stop"`` or ``"ignore"``.
-    fills : bool
-        Whether the query's sinks fill new columns in old rows.
+    fills : str
+        What gives new columns their one value in old rows: ``"sink"``, ``"nothing"``, ``"again"`` or, if it is left to
+        ``rewriting``, "".
     table_events : str
         What a TRUNCATE or DROP of a captured table does: ``"emit"``, ``"skip"`` or ``"fail"``.
     zero_date_fails : bool
@@ -148,7 +149,7 @@ class MySqlOptions:
     evolves: bool = True
     table_swap: str = "snapshot"
     rewriting: str = "snapshot"
-    fills: bool = False
+    fills: str = ""
     table_events: str = "fail"
     zero_date_fails: bool = False
     statement_ignore: str = ""
@@ -239,7 +240,7 @@ class MySqlOptions:
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
             table_swap=given.choice("tableSwap", ("snapshot", "follow", "tools")),
             rewriting=_rewriting(given, mode),
-            fills=given.flag("fillsColumns", False),
+            fills=given.choice("fillsColumns", ("sink", "nothing", "again")) if "fillscolumns" in given else "",
             table_events=_table_events(given, metadata, several, form),
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
             statement_ignore=_pattern(given, "binlog.statement.ignore"),

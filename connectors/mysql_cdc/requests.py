@@ -85,7 +85,7 @@ class Requests:
     @property
     def is_backlog(self) -> bool:
         """Whether a table is read again whose old rows were rewritten."""
-        return any(request.id == ALTERED for request in self.queue)
+        return not self.is_paused and any(request.id == ALTERED for request in self.queue)
 
     def altered(self, tables: Collection[_Name]) -> Requests:
         """With tables that have been rewritten. What was read of them before does not count any more."""

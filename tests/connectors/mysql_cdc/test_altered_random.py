@@ -59,7 +59,7 @@ class Round:
                 return "refused"
             given = options(
                 self._server, "altered.t", chunkSize=self.chance.randint(1, 4), format=self.form,
-                fillsColumns=str(self.form == "row" and self.chance.random() < 0.7).lower(),
+                fillsColumns="sink" if self.form == "row" and self.chance.random() < 0.7 else "again",
             )  # fmt: skip
             target = Target(given, lambda: self.chance.random() < 0.2)
             try:

@@ -297,7 +297,7 @@ class Followed(Timeline):
                     effects = [effect.with_values(connection, self._options, now) for effect in effects]
                     if look.grows(end_position(connection, self._options), name):
                         continue  # the defaults may be those after a later statement
-            derived = _marked(derived, effects)
+            derived = _marked(derived, [NOTHING if each.stops(self._options) else each for each in effects])
             self._now[name] = now
             for f, stage, following, effect in zip(found, derived, derived[1:], effects, strict=False):
                 self._ahead[name, f.end.sort_key()] = stage, following, effect

@@ -85,17 +85,24 @@ class Rewriting:
             f"old rows have other values in the column {name!r}: {a.why}" for name, a in self.columns.items()
         )
 
+    def stops(self, options: MySqlOptions) -> bool:
+        """Whether the stream cannot go on: the option says so, or targets cannot be told to remove the old rows."""
+        if not self.columns:
+            return False
+        if self.empties and options.event_policy("truncate") != "emit":
+            return True
+        only_new = all(answer == _NEW for answer in self.columns.values())
+        return options.rewriting == "stop" and not (options.fills == "again" and only_new)
+
     def check(self, options: MySqlOptions, schema: TableSchema, statement: str) -> None:
-        """Refuse to go on if the option says so, or if the target cannot be told to remove the table's rows.
+        """Refuse to go on, if it `stops`.
 
         Raises
         ------
         SchemaChanged
         """
-        if not self.columns:
-            return
         silent = self.empties and options.event_policy("truncate") != "emit"
-        if options.rewriting == "stop" or silent:
+        if self.stops(options):
             raise SchemaChanged(
                 f"{schema.name}: {self.told}, since {statement[:200]!r}. The binary log does not have these values.",
                 _SILENT if silent and options.rewriting != "stop" else _STOPPED,
@@ -207,7 +214,9 @@ def _decided(
         is_null = add is not None and add.default == NOTHING_SAID and column.nullable
         if answer.kind == FILLS and is_null and column.name.lower() not in had:
             continue  # no target has values under this name
-        if answer.kind == FILLS and options.fills and can_ask and today == column.name:
+        if answer.kind == FILLS and options.fills == "nothing":
+            continue
+        if answer.kind == FILLS and options.fills == "sink" and can_ask and today == column.name:
             fills.append(current[today])
         else:
             columns[today] = _NEW if answer.kind == FILLS else answer
