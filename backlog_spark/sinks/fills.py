@@ -7,7 +7,6 @@ import datetime
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -64,19 +63,14 @@ def is_other(filled: Mapping[str, Column], alias: str) -> Column:
 def _literal(kind: pa.DataType, value: Any) -> Column:
     """A value as a literal of Spark's type, whatever the session's time zone is."""
     import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type
 
-    if pa.types.is_decimal(kind):
-        return F.lit(None if value is None else Decimal(value)).cast(f"decimal({kind.precision},{kind.scale})")
-    if pa.types.is_timestamp(kind):
-        if value is None:
-            return F.lit(None).cast("timestamp" if kind.tz else "timestamp_ntz")
-        if kind.tz:
-            since = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-            return F.timestamp_micros(F.lit(since // datetime.timedelta(microseconds=1)))
-        return F.lit(value.isoformat(" ")).cast("timestamp_ntz")
-    if isinstance(value, bytes):
-        return F.lit(bytearray(value))
-    plain = {pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
-             pa.float32(): "float", pa.float64(): "double", pa.bool_(): "boolean", pa.date32(): "date",
-             pa.string(): "string", pa.binary(): "binary"}  # fmt: skip
-    return F.lit(value).cast(plain[kind])
+    if value is not None and pa.types.is_timestamp(kind) and kind.tz:
+        since = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        return F.timestamp_micros(F.lit(since // datetime.timedelta(microseconds=1)))
+    if value is not None and pa.types.is_date(kind):
+        # F.lit has another calendar, and no years below 1000.
+        return F.date_from_unix_date(F.lit((value - datetime.date(1970, 1, 1)).days))
+    if value is not None and pa.types.is_timestamp(kind):
+        value = value.isoformat(" ")  # F.lit takes a datetime for one of the session's time zone
+    return F.lit(bytearray(value) if isinstance(value, bytes) else value).cast(from_arrow_type(kind))

@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[pa.DataType, Any, str]] = {
     "text": (pa.string(), "it's \\ ü `x`\n", "string"),
     "bytes": (pa.binary(), b"\x00\xff", "binary"),
     "day": (pa.date32(), date(1, 1, 1), "date"),
+    "no_day": (pa.date32(), None, "date"),
     "wall": (pa.timestamp("us"), datetime(2020, 3, 29, 2, 30, 0, 123456), "timestamp_ntz"),
     "moment": (pa.timestamp("us", "UTC"), datetime(2020, 10, 25, 1, 30, 0, 1, UTC), "timestamp"),
     "nothing": (pa.int32(), None, "int"),
@@ -52,10 +53,10 @@ def changes(spark: SparkSession, *rows: tuple[Any, ...], columns: str = "") -> D
     return spark.createDataFrame(list(rows), f"_change_type string, _commit_seq long, id int{more}")
 
 
-def opened(spark: SparkSession, path: Path, rows: DataFrame) -> DeltaUpsert:
+def opened(spark: SparkSession, path: Path, rows: DataFrame, newest: int | None = None) -> DeltaUpsert:
     metadata = ("_change_type", "_commit_seq")
     sink = DeltaUpsert(str(path), keys=["id"], metadata_columns=metadata, merge_schema=True)
-    sink.open(SinkContext(spark, "app", rows.schema, key_is_unique_in_backlog=False, of_one_table=True))
+    sink.open(SinkContext(spark, "app", rows.schema, False, newest, newest, of_one_table=True))
     return sink
 
 
@@ -69,7 +70,7 @@ def test_a_value_of_each_type_is_the_same_in_the_table(spark: SparkSession, tmp_
         nulls = [F.lit(None).cast(kind).alias(name) for name, (_, _, kind) in VALUES.items()]
         more = changes(spark, ("update_postimage", 2, 1), ("delete", 2, 2), ("insert", 2, 4)).select("*", *nulls)
         of_all = fill("t", **{name: (kind, value) for name, (kind, value, _) in VALUES.items()})
-        sink = opened(spark, tmp_path / "t", more)
+        sink = opened(spark, tmp_path / "t", more, newest=0)
         for _ in range(2):  # a replay changes nothing
             sink.write(more, BatchInfo(1, False, fills=(of_all,)))
         target = spark.read.format("delta").load(str(tmp_path / "t"))
