@@ -38,12 +38,10 @@ from backlog_spark.decide.next_step import (
     next_step,
 )
 from backlog_spark.decide.promises import Promises, refuse_rows_again
-from backlog_spark.decide.query_record import QueryRecord, SourceRecord
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
-    KeyedNode,
     Node,
     SourceNode,
     has_frames,
@@ -51,7 +49,8 @@ from backlog_spark.model.nodes import (
     is_timed,
     sources_of,
 )
-from backlog_spark.model.plan_checks import check_source_names, what_it_reads
+from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.runner.identity import operators_of, record_of, writer_of
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
@@ -62,7 +61,6 @@ from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.checkpoint_store import check_is_no_pattern
-from backlog_spark.spark.delta_log import qualified_text
 from backlog_spark.spark.driver_claim import NewerDriver
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
@@ -77,7 +75,6 @@ from backlog_spark.spark.stop_between_batches import (
     set_interval_after_batch,
 )
 from backlog_spark.spi.pacing import poll_every_ms
-from backlog_spark.spi.registry import compares_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +142,7 @@ class BacklogQuery(QueryRuns):
         self._then = Then(True)
         self._waits_ms: int | None = None  # the present trigger interval
         self._in_backlog = False  # any source of ours, at the end of the newest batch
-        self._declared = DeclaredSources(self._checkpoint, node, self._infos, self._recorded())
+        self._declared = DeclaredSources(self._checkpoint, node, self._infos, record_of(spark, node, self._outputs))
         rules, min_stay_ms = parse_rules(settings)
         self._judge = Judge(rules if has_frames(node) else (), min_stay_ms)
         self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
@@ -195,19 +192,6 @@ class BacklogQuery(QueryRuns):
         self._signals.recall()
         self._loader.check(specs, self._declared.offsets())
 
-    def _recorded(self) -> QueryRecord:
-        """What the checkpoint records of the query."""
-        sources = [
-            SourceRecord(s.name, s.format, {} if compares_offsets(s.format) else what_it_reads(s))
-            for s in sources_of(self._node)
-        ]
-        sinks = self._outputs.described()
-        for sink in sinks.values():
-            if "path" in sink:
-                sink["path"] = qualified_text(self._spark, sink["path"])
-        operators = [step.name for step in self._node.walk() if isinstance(step, KeyedNode)]
-        return QueryRecord(tuple(sources), sinks, tuple(operators))
-
     def _load(self, node: SourceNode) -> DataFrame:
         frame = self._loader.load(node, self._facts, self._step.target, self._promises.of_old_rows)
         self._declared.add(node, frame)
@@ -241,7 +225,7 @@ class BacklogQuery(QueryRuns):
             "interval_during_backlog_ms": self.intervals.during_backlog_ms,
             "sources": [{"name": spec.name, "format": spec.format} for spec in sources_of(self._node)],
             "sink": type(self._outputs.main).__name__,
-            "operators": [step.name for step in self._node.walk() if isinstance(step, KeyedNode)],
+            "operators": list(operators_of(self._node)),
             "spark": self._spark.version,
         }
 
@@ -281,11 +265,6 @@ class BacklogQuery(QueryRuns):
         with reporting_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
             return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
-    def _writer(self) -> str:
-        sources = zip(sources_of(self._node), self._infos, strict=True)
-        read = (f"{spec.format} {'' if info is None else info.address}".strip() for spec, info in sources)
-        return f"{self._name} of {', '.join(read)}"
-
     def _find_snapshots(self) -> tuple[tuple[str, str], ...]:
         """The tables whose snapshots the query begins with. The first start decides, for ever."""
         if self._checkpoint.latest_batch() is not None:
@@ -310,7 +289,7 @@ class BacklogQuery(QueryRuns):
                 of_one_table=self._promises.is_of_one_table,
                 snapshot_of=self._snapshot_of,
                 directory=self._checkpoint.location_of("backlog/sink"),
-                writer=self._writer(),
+                writer=writer_of(self._name, self._node, self._infos),
             ),
             {} if self._keyed is None else self._keyed.side_outputs,
         )

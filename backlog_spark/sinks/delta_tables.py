@@ -223,12 +223,12 @@ class DeltaTables(Sink):
                 # A TRUNCATE is skipped for a table into which nothing was written.
                 if not versions or (name not in self._tables and all(each["only_events"] for each in versions)):
                     groups[name] = [_NO_ROWS]
-            filled = {fill[:2] for fill in batch.fills if fill[:2] in self._tables}
+            for database, table, _ in batch.fills:
+                if (database, table) in self._tables:
+                    groups.setdefault((database, table), [_NO_ROWS])
             written = {
-                name: self._write_table(
-                    batch_df, replace(batch, fills=_of(batch.fills, name)), *name, groups.get(name, [])
-                )
-                for name in sorted({*groups, *filled})
+                name: self._write_table(batch_df, replace(batch, fills=_of(batch.fills, name)), *name, versions)
+                for name, versions in groups.items()
             }
         # After the tables and before Spark's commit: see `TableBatches`.
         self._batches.note(batch.batch_id, [name for name, each in written.items() if each is not None])
@@ -263,14 +263,12 @@ class DeltaTables(Sink):
         elif known:
             self._check_key(state, known[-1].key)
         newest = known[-1] if known else self._of_target(state)
-        if not versions:
-            newest = self._whole_target(state)
         own = batch_df.where((F.col("_database") == database) & (F.col("_table") == table))
         parts = []
         for text in (version[COLUMNS] for version in versions):
             columns = newest if text is None else TableColumns.parse(text)
             parts.append(decoded(own.where(F.col(COLUMNS).eqNullSafe(F.lit(text))), name, columns))
-        rows = united(parts or [decoded(own.limit(0), name, newest)], newest)
+        rows = united(parts, newest)
         for added, kind in new_columns(batch.fills).items():
             if added not in rows.columns:
                 rows = rows.withColumn(added, F.lit(None).cast(kind))
@@ -352,11 +350,6 @@ class DeltaTables(Sink):
         schema = self._target(state.mark).schema
         names = state.mark.key if state.mark.key and set(state.mark.key) <= set(schema.names) else (schema[0].name,)
         return TableColumns(names, tuple((name, schema[name].dataType.simpleString(), "text") for name in names))
-
-    def _whole_target(self, state: _Table) -> TableColumns:
-        """The columns of a Delta table that gets a new one, and no rows."""
-        fields = self._target(state.mark).schema.fields
-        return TableColumns(state.mark.key, tuple((f.name, f.dataType.simpleString(), "text") for f in fields))
 
     def _target(self, mark: TableMark) -> DataFrame:
         assert self._context is not None

@@ -8,24 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from backlog_spark.errors import SettingError
 from backlog_spark.sinks import BatchInfo, DeltaTables, DeltaUpsert, SinkContext
 from backlog_spark.sinks.leftovers import KeyFiles, names_to_remove
 
+from .test_delta_emptied import WITH_TABLE as SCHEMA
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = (
-    StructType()
-    .add("_database", StringType())
-    .add("_table", StringType())
-    .add("id", LongType())
-    .add("v", StringType())
-    .add("_change_type", StringType())
-    .add("_commit_seq", LongType())
-)
 STORED = StructType(SCHEMA.fields[:4])
 KEYS = ("_database", "_table", "id")
 Row = tuple[Any, ...]
