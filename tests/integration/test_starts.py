@@ -84,3 +84,7 @@ def test_keys_of_phases_are_read_from_any_checkpoint(spark: SparkSession, tmp_pa
     rows = spark.sql("SELECT id AS k, timestamp_seconds(id) AS at FROM range(1, 4)")
     reached = handover.take(checkpoint, 0, rows.where("k < 3"), None)
     assert [r.k for r in handover.without_known(spark, checkpoint, 1, rows, reached).collect()] == [3]
+    # However late: a row is known by its key and its time, so a later change of a known key, or an older one, stays.
+    others = spark.sql("SELECT 2L AS k, timestamp_seconds(at) AS at FROM VALUES (3), (1), (2), (100000) AS t (at)")
+    kept = handover.without_known(spark, checkpoint, 1, others, reached).collect()
+    assert sorted(r["at"].timestamp() for r in kept) == [1, 3, 100_000]

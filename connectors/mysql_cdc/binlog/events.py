@@ -25,7 +25,7 @@ from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from ..schema.ddl.statements import DML, DROP, first_word, sql_mode_of, statement_text, time_zone_of
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import fills_by_functions
-from ..schema.table import TableSchema
+from ..schema.table import TableSchema, of_table
 from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
@@ -371,7 +371,10 @@ class Events:
         event = sequence_at(self._position.number, event_start)
         base = event - 1 + self._excess
         counts = self._counts is not None and self._counts(len(data))
-        rows = read_images(decoder, data, kind, end, base, counts=counts)
+        try:
+            rows = read_images(decoder, data, kind, end, base, counts=counts)
+        except BacklogError as error:
+            raise of_table(error, decoder.schema) from None
         change = ROWS[kind]
         if self._payload is not None:
             rows = renumbered(rows, change, base + 1 + self._taken)

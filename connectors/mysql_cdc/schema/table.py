@@ -9,7 +9,7 @@ from backlog_spark.errors import BacklogError
 
 from .columns import EXCLUDED, MASKED, Column, quote_identifier
 
-__all__ = ["Hidden", "SchemaChanged", "TableSchema", "altered", "zero_date"]
+__all__ = ["Hidden", "SchemaChanged", "TableSchema", "altered", "of_table", "zero_date"]
 
 
 class SchemaChanged(BacklogError):
@@ -126,6 +126,13 @@ def zero_date(schema: TableSchema, column: Column, value: str) -> BacklogError:
         f"The column {column.name!r} of {schema.name} holds the date {value}, which Spark has no value for.",
         "Set zeroDate=null to read such dates as NULL, or correct the rows and start with a new checkpoint.",
     )
+
+
+def of_table(error: BacklogError, schema: TableSchema) -> BacklogError:
+    """The same error, which then names the table."""
+    if schema.name not in error.problem:
+        error.problem = f"{schema.name}: {error.problem}"
+    return error
 
 
 def altered(schema: TableSchema, what: str) -> SchemaChanged:

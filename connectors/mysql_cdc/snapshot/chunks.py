@@ -22,7 +22,7 @@ from backlog_spark.errors import BacklogError
 from ..options import MySqlOptions
 from ..schema.columns import not_text
 from ..schema.keys import Key, key_kind, key_range
-from ..schema.table import TableSchema
+from ..schema.table import TableSchema, of_table
 from ..server.connection import is_mariadb, query
 
 __all__ = ["Chunks", "Splitter", "count_rows", "estimated_rows", "even_step", "even_steps"]
@@ -271,7 +271,7 @@ class Splitter:
             return None
         for column, text in zip(self._columns, found[0], strict=True):
             if text is None and column.charset:
-                raise not_text(column)
+                raise of_table(not_text(column), self._schema)
         try:
             return tuple(
                 kind.parse(c, str(text)) for kind, c, text in zip(kinds, self._columns, found[0], strict=True) if kind

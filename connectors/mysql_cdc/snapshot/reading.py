@@ -28,7 +28,7 @@ from ..schema.charsets import as_utf8
 from ..schema.columns import not_text
 from ..schema.ddl.evolution import start_again
 from ..schema.keys import Key, key_range, refuse_null
-from ..schema.table import TableSchema, zero_date
+from ..schema.table import TableSchema, of_table, zero_date
 from ..schema.temporal import packed_text
 from ..schema.types import Column, kind_of
 from ..server.mysql import connect, end_position, load_schema, query
@@ -92,10 +92,14 @@ def _select(
 
 def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool) -> pa.Table:
     keyed = {*schema.key, *schema.chunk_key}
-    arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.read, columns, strict=True)]
+    try:
+        arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.read, columns, strict=True)]
+        for column, array in zip(schema.read, arrays, strict=True):
+            if array.null_count and not column.nullable and column.name in keyed:
+                raise not_text(column) if column.charset else refuse_null(column)
+    except BacklogError as error:
+        raise of_table(error, schema) from None
     for column, sent, array in zip(schema.read, columns, arrays, strict=True):
-        if array.null_count and not column.nullable and column.name in keyed:
-            raise not_text(column) if column.charset else refuse_null(column)
         if zero_date_fails and array.null_count > sent.null_count:
             lost = pc.and_(pc.is_null(array), pc.is_valid(sent))
             raise zero_date(schema, column, packed_text(sent.filter(lost)[0].as_py()))

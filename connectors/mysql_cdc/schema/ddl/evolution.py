@@ -167,7 +167,7 @@ class Followed(Timeline):
             if _name(schema) not in look.dropped:
                 # A column that was renamed since the stream was declared would be NULL.
                 _refuse_new(schema, layout, self._now[_name(schema)])
-            self._check_key(schema, then, layout, schema)
+            self._check_key(schema, then, layout, schema, look.of[_name(schema)].found)
 
     def layout(self, schema: TableSchema) -> Layout | None:
         return self._layouts.get(_name(schema))
@@ -244,12 +244,15 @@ class Followed(Timeline):
             found.statement[:200],
         )
 
-    def _check_key(self, schema: TableSchema, then: TableSchema, layout: Layout, now: TableSchema) -> None:
+    def _check_key(
+        self, schema: TableSchema, then: TableSchema, layout: Layout, now: TableSchema, found: Sequence[TableAltered]
+    ) -> None:
         today = {c.name: name for c, name in zip(layout.columns, layout.now, strict=True)}
         for what, old, new in (("primary", then.key, now.key), ("chunk", then.chunk_key, now.chunk_key)):
             if tuple(today[name] for name in old) != new:
                 raise SchemaChanged(
-                    f"The {what} key of {schema.name} was ({', '.join(old)}) and is ({', '.join(new)}) now.",
+                    f"The {what} key of {schema.name} was ({', '.join(old)}) and is ({', '.join(new)}) now."
+                    + _told(found),
                     "Start the query again with a new checkpoint.",
                 )
 
@@ -278,13 +281,13 @@ class Followed(Timeline):
                 derived, statements = stages(before, first, later, now.columns, self._known[name].key)
             except SchemaChanged as error:
                 if error.problem == refused:
-                    raise SchemaChanged(f"{schema.name}: {error.problem}", error.hint) from None
+                    raise SchemaChanged(f"{schema.name}: {error.problem}{_told(found)}", error.hint) from None
                 # MariaDB shows a table as altered a moment before the statement is in the log.
                 refused = error.problem
                 self._await_statement(schema)
                 continue
             if any(f.origin is not None for f in found):
-                self._check_key(schema, self._then(schema), derived[0], now)
+                self._check_key(schema, self._then(schema), derived[0], now, found)
             effects = []
             past = self._known[name].past
             for number, f in enumerate(found):
@@ -417,3 +420,8 @@ def _await_name(connection: Connection[Any], schema: TableSchema) -> None:
 
 def _name(schema: TableSchema) -> TableName:
     return schema.database, schema.table
+
+
+def _told(found: Sequence[TableAltered]) -> str:
+    """A sentence that names the statements; "" without one."""
+    return f" Altered by {'; '.join(each.statement for each in found)[:200]!r}." if found else ""
