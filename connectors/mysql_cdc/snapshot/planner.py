@@ -171,6 +171,8 @@ class SnapshotPlanner:
         take = functools.partial(low_watermark, connection)
         kept = None if begins else kept_watermark(start, [self._tables.of(t) for t in start.tables])
         low, at_ms = kept or (without_prepared(connection, take) if begins else take())
+        if not start.ranges:
+            self._check_unread(connection, start, {table for table, _ in pieces})
         self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces if chunks}
         forms = list(start.forms)
         ranges = []
@@ -188,6 +190,12 @@ class SnapshotPlanner:
             ranges.append(found)
         is_last = len(ranges) == len(after) and ranges[-1].end is None
         return SnapshotPlan(tuple(ranges), tuple(forms), is_last)
+
+    def _check_unread(self, connection: Connection[Any], start: Offset, planned: set[int]) -> None:
+        """The log begins at the first low watermark. So tables that later batches read must have their columns now."""
+        for table, known in enumerate(start.tables):
+            if table not in planned and not is_missing(connection, known.database, known.table):
+                self._tables.check_unaltered(connection, self._tables.of(known))
 
     def _cut(
         self, connection: Connection[Any], start: Offset, wanted: int | None, limited: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from typing import Any
@@ -146,6 +147,31 @@ def test_a_table_that_is_altered_gets_a_new_low_watermark(mysql: MySQLServer, mo
     assert (len(offset["lows"]), len(offset["ranges"])) == (2, 2)
     end = stream.latestOffset(offset, ReadMaxRows(10))
     assert [row[3] for p in stream.partitions(offset, end) for row in read(stream, p)] == [7] * 10
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_tables_that_later_batches_read_are_altered_after_the_stream_was_declared(
+    mysql: MySQLServer, after: int
+) -> None:
+    """Before the first batch, the log that the stream reads does not have the statement."""
+    for name in ("exact.first", "exact.later"):
+        create(mysql, name)
+    given = options(mysql, "exact.first,exact.later", format="debezium")
+    stream = reader(given)
+    offset = stream.initialOffset()
+    for _ in range(after):
+        offset = stream.latestOffset(offset, ReadMaxRows(10))
+    mysql.execute("ALTER TABLE exact.later MODIFY v VARCHAR(20) FIRST")
+    offset = stream.latestOffset(offset, ReadMaxRows(10))
+    stream = reader(given)
+    while (end := stream.latestOffset(offset, ReadMaxRows(10**6))) is not offset:
+        offset = end
+    assert not offset["isProcessingBacklog"]
+    mysql.execute("INSERT INTO exact.later (id, n, v) VALUES (-1, 1, 'new')")
+    stream = reader(given)
+    end = stream.latestOffset(offset, ReadMaxRows(10**6))
+    (row,) = [row for p in stream.partitions(offset, end) for row in read(stream, p)]
+    assert json.loads(row[1])["after"] == {"id": -1, "n": 1, "v": "new"}
 
 
 def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServer) -> None:
