@@ -139,6 +139,8 @@ class Offset:
     gone : tuple of (str, str)
         Database and name of each table that left the stream, and joins it again when the server has a table of this
         name.
+    rejoining : tuple of (str, str)
+        Tables that left because a statement changed the values of the key, until they have been read again: backlog.
     table_events : frozenset of str
         Kinds of statements that the batch that ended here has rows for: ``"truncate"``, ``"drop"``.
     requests : Requests
@@ -176,6 +178,7 @@ class Offset:
     is_lagging: bool = False
     is_finished: bool = False
     gone: tuple[tuple[str, str], ...] = ()
+    rejoining: tuple[tuple[str, str], ...] = ()
     table_events: frozenset[str] = frozenset()
     requests: Requests = _NO_REQUESTS
     committed_ms: tuple[int, int] | None = None
@@ -194,7 +197,7 @@ class Offset:
 
         The binary log is backlog only while it lags.
         """
-        return not self.complete or self.is_lagging or self.requests.is_backlog
+        return not self.complete or self.is_lagging or self.requests.is_backlog or bool(self.rejoining)
 
     def ranges_of(self, table: int) -> tuple[SnapshotRange, ...]:
         """The ranges of a table that have been read."""
@@ -301,6 +304,7 @@ class Offset:
             ranges=tuple(replace(r, table=number[r.table]) for r in self.ranges if r.table in number),
             joining=tuple(number[i] for i in self.joining if i in number),
             gone=(*gone, *left) if come_back else gone,
+            rejoining=tuple(name for name in self.rejoining if come_back or name not in names),
             to_empty=tuple(name for name in self.to_empty if come_back or name not in names),
             is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
             table_events=self.table_events if come_back else frozenset(),
@@ -356,6 +360,8 @@ class Offset:
             out["isFinished"] = True
         if self.gone:
             out["gone"] = [list(name) for name in self.gone]
+        if self.rejoining:
+            out["rejoining"] = [list(name) for name in self.rejoining]
         if self.table_events:
             out["hasTableEvents"] = True
             out["tableEvents"] = sorted(self.table_events)
@@ -416,6 +422,7 @@ class Offset:
             is_lagging=data.get("isLagging", False),
             is_finished=data.get("isFinished", False),
             gone=tuple((database, table) for database, table in data.get("gone", ())),
+            rejoining=tuple((database, table) for database, table in data.get("rejoining", ())),
             table_events=frozenset(data.get("tableEvents", ())),
             requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
             committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,

@@ -64,6 +64,10 @@ class Pace:
             return self._sizer.next_rows(time.time() * 1000)
         return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
+    def joining_rows(self, start: Offset) -> int | None:
+        """Rows of the next snapshot batch of tables that join later; None for all."""
+        return None if start.rejoining and self._options.during_backlog_ms == 0 else self._options.max_rows
+
     def binlog_rows(self, start: Offset, limit: ReadLimit) -> int | None:
         """Rows of the next batch of the log; None for all."""
         given = limit.max_rows if isinstance(limit, ReadMaxRows) else None

@@ -161,7 +161,7 @@ class BatchPlanner:
         signals, passes = self._hearing.table(connection), self._joining.waits(start)
         given = end = self._binlog.next(connection, start, limit, now, signals, passes)
         if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
-            joined = self._joining.step(connection, start, end, self._options.max_rows, now)
+            joined = self._joining.step(connection, start, end, pace.joining_rows(start), now)
             if start.joining and joined and not joined.joining and pace.available_now:
                 pace.target = joined.filter_until
             end = joined

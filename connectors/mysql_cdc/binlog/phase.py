@@ -228,10 +228,12 @@ def _after(end: Offset, rewritten: Sequence[Rewritten]) -> Offset:
     """The end of a batch, with what its last statements have done to old rows."""
     if not rewritten:
         return end
+    emptied = tuple(each.table for each in rewritten if each.does == "empty")
     return replace(
         end,
         requests=end.requests.altered([each.table for each in rewritten if each.does == "read"]),
-        emptied=tuple(each.table for each in rewritten if each.does == "empty"),
+        emptied=emptied,
+        rejoining=tuple(dict.fromkeys((*end.rejoining, *emptied))),
         fills=tuple((*each.table, each.values) for each in rewritten if each.does == "fill"),
     )
 

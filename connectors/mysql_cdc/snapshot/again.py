@@ -70,6 +70,7 @@ def begun_again(start: Offset, server: str, tables: Sequence[TableSchema]) -> Of
         ranges=(),
         complete=False,
         joining=(),
+        rejoining=(),
         start="",
         position=None,
         gtid="",

@@ -55,7 +55,7 @@ class Joining:
         return until is not None and start.position is not None and start.position.sort_key() < until.sort_key()
 
     def step(
-        self, connection: Connection[Any], start: Offset, end: Offset | None, wanted: int, now_ms: float
+        self, connection: Connection[Any], start: Offset, end: Offset | None, wanted: int | None, now_ms: float
     ) -> Offset | None:
         """The end offset of a batch, including the snapshots of joining tables.
 
@@ -63,8 +63,8 @@ class Joining:
         ----------
         start, end : Offset
             The batch from the log alone; ``end`` is None if the log has nothing new.
-        wanted : int
-            Most rows of a snapshot.
+        wanted : int or None
+            Most rows of a snapshot; None: all.
 
         Raises
         ------
@@ -85,13 +85,15 @@ class Joining:
             joining = (*after.joining, len(after.tables))
             gone = tuple(name for name in after.gone if name != (schema.database, schema.table))
             end = after = replace(after, tables=(*after.tables, schema), joining=joining, gone=gone)
+        if lost := [name for name in after.rejoining if name in after.gone and is_missing(connection, *name)]:
+            end = after = replace(after, rejoining=tuple(name for name in after.rejoining if name not in lost))
         if after.gone and self._options.startup_mode == "snapshot":
             # Such a stream ends, and does not wait for tables.
             gone = tuple(name for name in after.gone if not is_missing(connection, *name))
             end = end if gone == after.gone else replace(after, gone=gone)
         return end
 
-    def _plan(self, connection: Connection[Any], start: Offset, wanted: int) -> SnapshotPlan | None:
+    def _plan(self, connection: Connection[Any], start: Offset, wanted: int | None) -> SnapshotPlan | None:
         try:
             return self._snapshots.plan(connection, start, wanted, limited=True)
         except TableMissing:
@@ -153,6 +155,7 @@ def _with_ranges(offset: Offset, plan: SnapshotPlan, until: BinlogPosition | Non
         ranges=(*offset.ranges, *plan.ranges),
         forms=plan.forms,
         joining=() if plan.is_last else offset.joining,
+        rejoining=tuple(name for name in offset.rejoining if not plan.is_last or name in offset.gone),
         filter_until=max(marks, key=BinlogPosition.sort_key) if marks else None,
         rows=offset.rows + plan.rows,
         total=max(offset.total, offset.rows + plan.rows),
