@@ -171,7 +171,7 @@ class SnapshotPlanner:
         take = functools.partial(low_watermark, connection)
         kept = None if begins else kept_watermark(start, [self._tables.of(t) for t in start.tables])
         low, at_ms = kept or (without_prepared(connection, take) if begins else take())
-        if not start.ranges:
+        if not start.ranges and not start.complete:
             self._check_unread(connection, start, {table for table, _ in pieces})
         self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces if chunks}
         forms = list(start.forms)
