@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.common.durations import format_duration
-from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.ledger import Vehicle
+from backlog_spark.decide.steps import Mode
 from backlog_spark.model.nodes import (
     FrameNode,
     KeyedNode,
@@ -167,7 +167,7 @@ def _why(query: BacklogQuery, keyed: KeyedPlan) -> str:
         again = "" if keyed.run.epoch == 0 else "; results of this later stay come when it ends"
         return f"sorted: {reports}, and {shown}{again}"
     later = f"; a later backlog runs as stream, as {cannot}" if cannot else ""
-    if keyed.step.replays_only:
+    if keyed.replays_first:
         return "stream: a batch that the stream vehicle had begun, or state that was handed over to it, comes first"
     if query.mode is Mode.BACKLOG and cannot:
         return f"stream: there is backlog again, but {cannot}"

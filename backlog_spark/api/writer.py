@@ -136,6 +136,7 @@ class BacklogStreamWriter(Guided):
         """
         from pyspark.sql import SparkSession
 
+        from backlog_spark.runner.assembly import assemble
         from backlog_spark.runner.query import BacklogQuery
         from backlog_spark.spark.session import check_session
 
@@ -149,7 +150,7 @@ class BacklogStreamWriter(Guided):
                 "checkpointLocation", location, "a query needs one: a restart continues from it.",
                 'Add .option("checkpointLocation", path).',
             )  # fmt: skip
-        return BacklogQuery(
+        parts = assemble(
             session,
             self._node,
             self._sinks,
@@ -158,4 +159,5 @@ class BacklogStreamWriter(Guided):
             intervals=self._intervals,
             available_now=self._available_now,
             options=self._options,
-        ).start()
+        )
+        return BacklogQuery(parts).start()

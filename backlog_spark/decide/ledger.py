@@ -90,6 +90,11 @@ class Ledger:
         """Whether a publication was begun and not finished."""
         return self.publishing > self.published
 
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether the first operator's state can take in what a later stay collects."""
+        return not self.operators or bool(self.operators[0][1].get("mergeable"))
+
     def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool, mergeable: bool = True) -> Run:
         """The run to start now.
 

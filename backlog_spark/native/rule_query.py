@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.available_now_runs import after_round, first_round, leaves
+from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.reports import ProgressReport
-from backlog_spark.decide.rounds import RoundFacts, after_round, first_round, leaves
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
+from backlog_spark.decide.steps import Facts, Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.hybrid import CONF, NativeHybrid
 from backlog_spark.native.run_context import RunContext
@@ -127,19 +128,18 @@ class ForeignQuery(QueryRuns):
                 "no rule says when the query is in backlog.",
                 "Set a rule, such as spark.backlog.rule.offsetsBehindLatest for Kafka.",
             )
-        tracker = QueryTracker(name, self.intervals)
-        super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
+        during = self.intervals.during_backlog_ms
+        facts = Facts(self.intervals.interval_ms, during, ours=(), has_frames=True)
+        coordinator = Coordinator(facts, Judge(rules, min_stay_ms))
+        super().__init__(spark, name, Checkpoint(spark, checkpoint_location), QueryTracker(name, coordinator), settings)
         self._build = build
         self._to_table = to_table
-        self._judge = Judge(rules, min_stay_ms)
-        self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
-        during = self.intervals.during_backlog_ms
+        self._outstanding = Outstanding(spark, self._checkpoint, coordinator.rules.needs)
         self._sizer = BacklogSizer(during) if during else None
         self._limit = PROBE_ROWS
         self._wanted = PROBE_ROWS
         self._source = None if source is None else source.of_query()
         self._phase = 0
-        self._facts = RoundFacts(self.intervals.interval_ms, during, bool(self._judge.needs))
         self._in_round = False
         self._began = time.monotonic()
 
@@ -152,8 +152,8 @@ class ForeignQuery(QueryRuns):
     def _recall(self) -> None:
         if self._source is not None:
             self._phase = self._source.recall(self._checkpoint)
-        self._in_round = first_round(self._facts, is_bounded=self._is_bounded())
-        self._tracker.begin({0: True} if self._is_bounded() else {})
+        self._in_round = first_round(self._coordinator, is_bounded=self._is_bounded())
+        self._tracker.began(self._coordinator.begin({0: True} if self._is_bounded() else {}))
 
     def _is_bounded(self, phases: int = 0) -> bool:
         """Whether the present phase, or the one this many phases later, is bounded."""
@@ -185,7 +185,9 @@ class ForeignQuery(QueryRuns):
         if self._is_bounded():
             why = "a phase that ends"
         elif self._in_round:
-            why = "a rule says backlog" if self._judge.is_backlog else "the rows that were there at the start"
+            why = (
+                "a rule says backlog" if self._coordinator.rules.is_backlog else "the rows that were there at the start"
+            )
         else:
             why = "no backlog"
         phase = self._source.phases[self._phase] if self._source else None
@@ -219,26 +221,23 @@ class ForeignQuery(QueryRuns):
 
     def _take(self, report: ProgressReport) -> None:
         now = time.time() * 1000
+        indices = [source.index for source in report.sources if not has_flag(source.end_offset)]
         if self._is_bounded():
-            before = after = True
+            report = flagged(report, dict.fromkeys(indices, True), dict.fromkeys(indices, True))
         else:
-            before = self._judge.is_backlog
             interval = None if self._in_round else self.intervals.interval_ms
             name = self._source.source(self._source.phases[self._phase]) if self._source else ""
             found = figures(report, now, interval, self._outstanding.of(report, name))
-            after = self._judge.take(found, time.monotonic() * 1000)
-        indices = [source.index for source in report.sources if not has_flag(source.end_offset)]
-        super()._take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
-        if self._in_round and self._sizer is not None and report.num_input_rows and after:
-            # There is more data, so the limit decided the size of this batch.
+            report = self._coordinator.judge(report, indices, found, time.monotonic() * 1000)
+        super()._take(report)
+        # There is more data, so the limit decided the size of this batch.
+        is_more = self._is_bounded() or self._coordinator.rules.is_backlog
+        if self._in_round and self._sizer is not None and report.num_input_rows and is_more:
             self._sizer.started(self._limit, now - max(1, report.duration_ms.get("triggerExecution", 1)))
             self._wanted = self._sizer.next_rows(now)
 
     def _leave(self) -> bool:
-        return leaves(
-            self._facts, in_round=self._in_round, rule_holds=self._judge.is_backlog,
-            limit=self._limit, wanted=self._wanted,
-        )  # fmt: skip
+        return leaves(self._coordinator, in_round=self._in_round, limit=self._limit, wanted=self._wanted)
 
     def _ends_by_itself(self) -> bool | None:
         if self._in_round:
@@ -250,19 +249,17 @@ class ForeignQuery(QueryRuns):
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
         then = after_round(
-            self._facts, in_round=self._in_round, left=left, idle=idle, is_bounded=self._is_bounded(),
-            next_is_bounded=self._is_bounded(1), rule_holds=self._judge.is_backlog,
-            took_ms=(time.monotonic() - self._began) * 1000,
+            self._coordinator, in_round=self._in_round, left=left, idle=idle, is_bounded=self._is_bounded(),
+            next_is_bounded=self._is_bounded(1), took_ms=(time.monotonic() - self._began) * 1000,
         )  # fmt: skip
         if then.next_phase and self._source is not None:
             self._source.leave(self._checkpoint, self._phase, self._context())
             self._phase += 1
             if not self._is_bounded():
-                self._tracker.all_read()
+                self._drain()
             self._wanted = PROBE_ROWS  # the measurement is of another source
         if then.is_drained:
-            self._judge.end(time.monotonic() * 1000)
-            self._tracker.all_read()
+            self._drain()
         self._in_round = then.in_round
         return then.goes_on
 

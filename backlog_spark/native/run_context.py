@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.pacing import PROBE_ROWS
 

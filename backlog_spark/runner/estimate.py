@@ -51,7 +51,8 @@ def backlog_rows(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTrac
 
 def backlog_sources(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> list[SourceRows]:
     """The same for each source that is in backlog."""
-    declared = tracker.in_backlog
+    flags = tracker.coordinator.flags
+    declared = {number: name for number, name in tracker.coordinator.names.items() if flags.get(number)}
     newest = checkpoint.latest_batch()
     if newest is None:
         return [SourceRows(name, 0.0, 0) for name in declared.values()]

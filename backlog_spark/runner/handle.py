@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.familiar_names import HANDLE, Guided
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.runner.query_progress import BacklogProgress, QueryTracker, Switch
 
@@ -69,12 +69,12 @@ class QueryHandle(Guided, ABC):
     @property
     def isProcessingBacklog(self) -> bool:
         """Whether any running source reports backlog, as of the last reported batch."""
-        return self._tracker.is_processing_backlog
+        return self._tracker.coordinator.is_processing_backlog
 
     @property
     def mode(self) -> Mode:
         """``Mode.BACKLOG`` or ``Mode.STREAM``; always the latter with the interval during backlog unset."""
-        return self._tracker.mode
+        return self._tracker.coordinator.mode
 
     @property
     def history(self) -> tuple[Switch, ...]:

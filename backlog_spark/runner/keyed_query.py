@@ -12,15 +12,14 @@ After a crash the query resumes from the files in the checkpoint. Each step can 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.settings import MAX_KEY_GROUPS
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
-from backlog_spark.decide.next_step import Facts, Step, ends_stay
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, joins_results, operator_attributes
+from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, operator_attributes
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -40,7 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from backlog_spark.decide.coordinator import Coordinator
+    from backlog_spark.decide.steps import Step
     from backlog_spark.operators.fold import Fold
+    from backlog_spark.spi.offset_flags import BatchFlags
 
 __all__ = ["KeyedPlan"]
 
@@ -65,7 +67,8 @@ class KeyedPlan:
     root : Node
     key_groups : int or None
         ``spark.backlog.keyGroups``. None: the checkpoint's number, or a number that fits the cores.
-    facts : Facts
+    coordinator : Coordinator
+        It has the ledger, and learns of each change of it.
     max_firing_ms : int, optional
         How long a batch may fire timers, in milliseconds. None: until all due timers have fired.
     """
@@ -76,12 +79,12 @@ class KeyedPlan:
         checkpoint: Checkpoint,
         root: Node,
         key_groups: int | None,
-        facts: Facts,
+        coordinator: Coordinator,
         *,
         max_firing_ms: int | None = None,
     ) -> None:
         check_tree(root)
-        self._facts = facts
+        self._coordinator = coordinator
         self.stay_ended = False
         self._spark = spark
         self._checkpoint = checkpoint
@@ -101,17 +104,21 @@ class KeyedPlan:
         self._cleaned = False
         self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
         self.run = Run(0, Vehicle.STREAM)
-        self.step = Step(self.run, 0)
         self._collects_now = False
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
         if is_timed(root):
             self._time = Timekeeper(
-                spark, checkpoint, root, self._key_groups, mixed=facts.sorts_backlog, max_firing_ms=max_firing_ms
+                spark,
+                checkpoint,
+                root,
+                self._key_groups,
+                mixed=coordinator.facts.sorts_backlog,
+                max_firing_ms=max_firing_ms,
             )
 
     def start(
-        self, step: Step, flags: Sequence[bool], finished: Sequence[bool], load: Callable[[SourceNode], DataFrame]
+        self, step: Step, flags: BatchFlags, load: Callable[[SourceNode], DataFrame]
     ) -> tuple[DataFrame, StructType, dict[str, str]]:
         """Prepare the next run. Called while no run of the query is active.
 
@@ -119,8 +126,8 @@ class KeyedPlan:
         ----------
         step : Step
             The decision about this run.
-        flags, finished : sequence of bool
-            For each declared source: whether it is processing backlog, and whether it has finished.
+        flags : BatchFlags
+            Of the newest planned batch.
         load : callable
             Loads a source.
 
@@ -135,7 +142,7 @@ class KeyedPlan:
             If the query differs from its checkpoint in something that cannot change.
         """
         assert step.run is not None, "the query has keyed operators"
-        ledger, run = self.ledger(), step.run
+        ledger, run = self._coordinator.ledger, step.run
         planned, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
         book = ledger or Ledger(0, 0, ())
         partitions = min(self._key_groups, self._cores) if ledger is None else ledger.partitions
@@ -168,10 +175,11 @@ class KeyedPlan:
         if step.takes_state_first:
             self._state_handover.read_by_stream()
         if planned is None:
-            ledger = replace(ledger, puts_out_each=not self._facts.collects_backlog)
+            ledger = replace(ledger, puts_out_each=not self._coordinator.facts.collects_backlog)
         ledger = ledger.begin(run)
         self._state_handover.write(ledger)
-        self.step, self.run = step, ledger.runs[-1]
+        self._coordinator.ledger = ledger
+        self.run = ledger.runs[-1]
         # The first stay ends in the way it began, even if the intervals have changed since.
         self._collects_now = self.run.epoch == 0 and not ledger.puts_out_each
         self._cleaned = False
@@ -179,7 +187,14 @@ class KeyedPlan:
         if self._time is not None:
             sorted_run = run.vehicle is Vehicle.SORTED
             epoch = self.run.epoch if planned == committed else -1
-            self._time.begin(self.folds, flags, finished, sorted_run=sorted_run, tasks=ledger.partitions, epoch=epoch)
+            self._time.begin(
+                self.folds,
+                flags.in_backlog,
+                flags.finished,
+                sorted_run=sorted_run,
+                tasks=ledger.partitions,
+                epoch=epoch,
+            )
         conf = ledger.configuration()
         if run.vehicle is Vehicle.STREAM:
             conf[ARROW_BYTES] = str(self._spark.conf.get(ARROW_BYTES, _STREAM_ARROW_BYTES))
@@ -213,18 +228,9 @@ class KeyedPlan:
         return ledger
 
     @property
-    def merges(self) -> bool:
-        """Whether the query may leave stream mode and run a later stay sorted.
-
-        The first operator must be able to merge what the stay collects.
-        """
-        # The first operator would not see rows that enter after it.
-        if joins_results(self._root):
-            return False
-        if self.folds:
-            return self.folds[self._operators[0]].mergeable
-        ledger = self._state_handover.ledger()
-        return ledger is None or bool(ledger.operators[0][1].get("mergeable"))
+    def replays_first(self) -> bool:
+        """Whether there is backlog, but a batch of the stream vehicle comes first."""
+        return self._coordinator.step.replays_only
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:
@@ -254,13 +260,7 @@ class KeyedPlan:
         return self._state_handover.has_unread_seeds()
 
     def output(
-        self,
-        taken: TakenBatch,
-        batch_id: int,
-        query_name: str,
-        flags: Sequence[bool],
-        finished: Sequence[bool],
-        at_start: tuple[Sequence[bool], Sequence[bool]],
+        self, taken: TakenBatch, batch_id: int, query_name: str, flags: BatchFlags
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The main output and the side outputs of a batch. The sorted vehicle executes the batch here, once.
 
@@ -269,11 +269,8 @@ class KeyedPlan:
         taken : TakenBatch
         batch_id : int
         query_name : str
-        flags, finished : sequence of bool
-            For each declared source, at the end of the batch: whether it is processing backlog, and whether it has
-            finished.
-        at_start : pair of sequences of bool
-            The same two at the start of the batch.
+        flags : BatchFlags
+            Of this batch.
         """
         last = last_keyed(self._root)
         assert last is not None
@@ -304,11 +301,11 @@ class KeyedPlan:
 
         @functools.cache
         def end() -> StayEnd | None:
-            return self._end(taken, batch_id, query_name, flags, finished)
+            return self._end(taken, batch_id, query_name, flags)
 
         is_last = self._ends_stay(batch_id, flags)
         folds = BatchFolds(
-            self._folds_for(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end,
+            self._folds_for(flags), self._raw, lambda: taken.sample, fold_into, gather, end,
             collects=self._collects_now, is_last=is_last,
         )  # fmt: skip
         self._handed_over = folds.handed_over
@@ -329,19 +326,20 @@ class KeyedPlan:
         sides = {name: empty_frame(spark, schema) for name, schema in self.side_outputs.items()}
         return empty_frame(spark, self._output), sides
 
-    def _folds_for(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
+    def _folds_for(self, flags: BatchFlags) -> dict[str, Fold]:
         """The folds for a sorted batch, with the record attributes of their rows."""
         # A rule speaks for all streaming DataFrames. They are read sorted only while it reports backlog.
-        attributes = operator_attributes(self._root, flags, self.folds, finished, frames=self._facts.has_rules)
+        attributes = operator_attributes(
+            self._root, flags.rows_in_backlog, self.folds, flags.had_finished,
+            frames=bool(self._coordinator.rules.needs),
+        )  # fmt: skip
         return {name: fold.with_attributes(as_bits(attributes[name])) for name, fold in self.folds.items()}
 
-    def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
+    def _ends_stay(self, batch_id: int, flags: BatchFlags) -> bool:
         """Whether a sorted batch is known to be the last one of its stay."""
-        return ends_stay(self._facts, in_backlog=any(flags), is_known=self._stays.of(batch_id) is not None)
+        return self._coordinator.ends_stay(flags.in_backlog, is_known=self._stays.of(batch_id) is not None)
 
-    def _end(
-        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
-    ) -> StayEnd | None:
+    def _end(self, taken: TakenBatch, batch_id: int, query_name: str, flags: BatchFlags) -> StayEnd | None:
         """The end of the stay, if this is its last batch. Saved before any result is written."""
         found = self._stays.of(batch_id)
         if found is None:
@@ -355,21 +353,22 @@ class KeyedPlan:
                     "Start the query again. If it happens again, a source gives rows after the end of its backlog.",
                 )
             taken.ensure_read()
-            found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
+            found = StayEnd(
+                None if self._time is None else self._time.watermark_after(batch_id, query_name, flags.finished)
+            )
             self._stays.keep(batch_id, found)
         self.stay_ended = True
         return found
 
-    def written(
-        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
-    ) -> None:
-        """Called when a batch has reached its sinks, before it commits. ``flags``, ``finished``: at the batch's end."""
+    def written(self, taken: TakenBatch, batch_id: int, query_name: str, flags: BatchFlags) -> None:
+        """Called when a batch has reached its sinks, before it commits."""
         for name, state in self._handed_over.items():
             BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
         self._handed_over = {}  # frees the rows that it refers to
         taken.finish()
         if self._time is not None:
-            self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)
+            in_backlog, finished = flags.in_backlog, flags.finished
+            self._time.take(batch_id, query_name, in_backlog, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def is_firing(self) -> bool:

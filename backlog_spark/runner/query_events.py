@@ -73,7 +73,9 @@ class QueryEvents:
         self.add("start", **described)
         if self._server is not None:
             self._metrics = QueryMetrics(self._server, self._name())
-            self._metrics.started(self._tracker.flags_by_name)
+            coordinator = self._tracker.coordinator
+            flags = coordinator.flags
+            self._metrics.started({name: flags[n] for n, name in coordinator.names.items() if n in flags})
 
     def restart(self, **fields: Any) -> None:
         """Called when the query failed and will be restarted."""
@@ -92,7 +94,7 @@ class QueryEvents:
         if self._metrics is not None:
             self._metrics.batch(
                 report,
-                [self._tracker.name_of(source.index) for source in report.sources],
+                [self._tracker.coordinator.names.get(source.index) for source in report.sources],
                 written_at=self._tracker.written_at(report.batch_id),
                 now=time.time(),
             )
@@ -120,7 +122,7 @@ class QueryEvents:
         )
 
     def _source(self, source: SourceReport) -> dict[str, Any]:
-        name = self._tracker.name_of(source.index)
+        name = self._tracker.coordinator.names.get(source.index)
         told = {
             "name": name,
             "rows": source.num_input_rows,
@@ -133,7 +135,7 @@ class QueryEvents:
     def switches(self) -> None:
         """Add the switches since the last call. Called after each report too."""
         if self._metrics is not None:
-            self._metrics.backlog(self._tracker.is_processing_backlog)
+            self._metrics.backlog(self._tracker.coordinator.is_processing_backlog)
         history = self._tracker.history
         for switch in history[self._switches :]:
             if self._metrics is not None:
@@ -186,7 +188,7 @@ class QueryEvents:
             Estimates the rows of each source in backlog. It asks Spark.
         """
         now = time.monotonic()
-        if self._tracker.is_processing_backlog and now - self._estimated >= _ESTIMATE_S:
+        if self._tracker.coordinator.is_processing_backlog and now - self._estimated >= _ESTIMATE_S:
             self._estimated = now
             try:
                 found = sources()

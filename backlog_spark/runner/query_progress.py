@@ -1,18 +1,18 @@
-"""Progress of one query: feeds reports to the coordinator and keeps history and counts (pure)."""
+"""Progress of one query: the history of its modes, and counts (pure). The coordinator decides, this only records."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backlog_spark.common.intervals import Intervals
 from backlog_spark.common.log_fields import event
-from backlog_spark.decide.coordinator import Coordinator, Decision, Mode
+from backlog_spark.decide.coordinator import Change, Coordinator
 from backlog_spark.decide.reports import ProgressReport, SourceReport
+from backlog_spark.decide.steps import Decision, Mode
 
 if TYPE_CHECKING:
     from backlog_spark.sinks.base import Written
@@ -87,73 +87,67 @@ class BacklogProgress:
 
 
 class QueryTracker:
-    """Follows one query over all its runs in this process. The runner writes; any thread may read.
+    """Records one query over all its runs in this process. The runner writes; any thread may read.
 
     Parameters
     ----------
     name : str
         The query's name, for the log.
-    intervals : Intervals
+    coordinator : Coordinator
+        The query's.
     clock : callable
         Seconds since 1970.
     """
 
-    def __init__(self, name: str, intervals: Intervals, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, name: str, coordinator: Coordinator, clock: Callable[[], float] = time.time) -> None:
         self._name = name
         self._clock = clock
-        self._coordinator = Coordinator(intervals.interval_ms, intervals.during_backlog_ms)
+        self.coordinator = coordinator
         self._lock = threading.Lock()
         self._history: list[Switch] = []
         self._progress = BacklogProgress()
         self._last_batch = -1
-        self._names: dict[int, str] = {}
         self._warned: set[int] = set()
         self._written: dict[int, float] = {}
         self.rows_before = 0
         """Rows of the backlog that earlier processes have committed. Set once, before the first run."""
 
-    def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
-        """Called once, before any `take`.
-
-        Parameters
-        ----------
-        flags : mapping of int to bool
-            Flags of the declared sources before the first report, by Spark's source number.
-        names : mapping of int to str, optional
-            Names of the sources, by the same number.
-        """
+    def began(self, decision: Decision) -> None:
+        """Record the mode at the start. Called once, before any `took`."""
         with self._lock:
-            self._names = dict(names or {})
-            for index, flag in flags.items():
-                self._coordinator.register(index)
-                self._coordinator.report(index, flag)
-            self._note(self._coordinator.decision, -1, "the mode at the start")
+            self._note((-1, decision, "the mode at the start"))
 
-    def take(self, report: ProgressReport) -> bool:
-        """Take the report of a committed batch. A batch reported again after a restart is not counted twice.
+    def took(self, report: ProgressReport, changes: Sequence[Change]) -> bool:
+        """Record a committed batch, and the switches that followed from its report.
 
         Returns
         -------
         bool
-            Whether it is the batch's first report.
+            Whether it is the batch's first report. One that is reported again after a restart is not counted twice.
         """
         with self._lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)
             for source in report.sources:
                 self._warn_of_mixed_rows(source, report.batch_id)
-                self._report(source, report.batch_id)
             if first_time:
                 self._count(report)
-            return first_time
+        self.switched(changes)
+        return first_time
 
-    def all_read(self, sources: frozenset[int] | None = None) -> None:
-        """Called when a run found nothing more to read. These sources, or all, have left backlog."""
-        with self._lock:
-            for source in self._coordinator.sources:
-                if sources is None or source in sources:
-                    why = f"{self._source(source)} has no more rows that were there at the start"
-                    self._decide(self._coordinator.report(source, False), self._last_batch + 1, why)
+    def switched(self, changes: Sequence[Change]) -> None:
+        """Record switches."""
+        for change in changes:
+            batch_id, decision, why = change
+            with self._lock:
+                self._note(change)
+            _log.info(
+                "Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why,
+                extra=event(
+                    "switch", query=self._name, batch=batch_id, mode=str(decision.mode),
+                    interval_ms=decision.commit_interval_ms, why=why,
+                ),
+            )  # fmt: skip
 
     def wrote(self, batch_id: int, written: Written | None) -> None:
         """Called when the main output's sink has written a batch, before Spark commits it."""
@@ -184,7 +178,7 @@ class QueryTracker:
         left = source.is_backlog and not source.is_processing_backlog and not source.finished
         if not (left and source.num_input_rows and source.takes_no_limit):
             return
-        name = self._names.get(source.index)
+        name = self.coordinator.names.get(source.index)
         if name is not None and source.index not in self._warned:
             self._warned.add(source.index)
             _log.warning(
@@ -194,53 +188,8 @@ class QueryTracker:
                 self._name, batch_id, name,
             )  # fmt: skip
 
-    def _report(self, source: SourceReport, batch_id: int) -> None:
-        name, coordinator = self._source(source.index), self._coordinator
-        enters, leaves = f"{name} reports backlog", f"{name} has left its backlog"
-        if source.start_offset != source.end_offset or source.num_input_rows:
-            is_backlog = source.is_backlog
-            self._decide(coordinator.report(source.index, is_backlog), batch_id, enters if is_backlog else leaves)
-        if source.finished:
-            self._decide(coordinator.finish(source.index), batch_id + 1, f"{name} has finished")
-        else:
-            is_backlog = source.is_processing_backlog
-            self._decide(coordinator.report(source.index, is_backlog), batch_id + 1, enters if is_backlog else leaves)
-
-    def name_of(self, index: int) -> str | None:
-        """The name of the declared source with this number in Spark; None for another source."""
-        with self._lock:
-            return self._names.get(index)
-
-    @property
-    def in_backlog(self) -> dict[int, str]:
-        """The names of the declared sources in backlog, by Spark's number."""
-        with self._lock:
-            flags = self._coordinator.flags
-            return {index: name for index, name in self._names.items() if flags.get(index)}
-
-    @property
-    def flags_by_name(self) -> dict[str, bool]:
-        """Whether each declared source that still runs is in backlog."""
-        with self._lock:
-            flags = self._coordinator.flags
-            return {name: flags[index] for index, name in self._names.items() if index in flags}
-
-    def _source(self, index: Hashable) -> str:
-        name = self._names.get(index) if isinstance(index, int) else None
-        return f"source {name}" if name else "a streaming DataFrame"
-
-    def _decide(self, decision: Decision, batch_id: int, why: str) -> None:
-        if decision.switched:
-            self._note(decision, batch_id, why)
-            _log.info(
-                "Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why,
-                extra=event(
-                    "switch", query=self._name, batch=batch_id, mode=str(decision.mode),
-                    interval_ms=decision.commit_interval_ms, why=why,
-                ),
-            )  # fmt: skip
-
-    def _note(self, decision: Decision, batch_id: int, why: str) -> None:
+    def _note(self, change: Change) -> None:
+        batch_id, decision, why = change
         self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock(), why))
 
     def _count(self, report: ProgressReport) -> None:
@@ -252,7 +201,7 @@ class QueryTracker:
         totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
         backlog_rows = p.backlog_rows + (rows if backlog else 0)
         total = max(sum(totals), backlog_rows) if totals else p.backlog_total
-        if total is not None and not self._coordinator.is_processing_backlog:
+        if total is not None and not self.coordinator.is_processing_backlog:
             total = backlog_rows  # an estimate that was too high would look like lost rows
         self._progress = replace(
             p,
@@ -275,24 +224,6 @@ class QueryTracker:
         """The newest batch that was reported as committed; -1 before the first."""
         with self._lock:
             return self._last_batch
-
-    @property
-    def has_running_sources(self) -> bool:
-        """Whether any source has not yet reported that it is finished."""
-        with self._lock:
-            return bool(self._coordinator.sources)
-
-    @property
-    def is_processing_backlog(self) -> bool:
-        """Whether any running source reports backlog."""
-        with self._lock:
-            return self._coordinator.is_processing_backlog
-
-    @property
-    def mode(self) -> Mode:
-        """The coordinator's mode."""
-        with self._lock:
-            return self._coordinator.mode
 
     @property
     def history(self) -> tuple[Switch, ...]:

@@ -31,7 +31,7 @@ from backlog_spark.spark.session import session_listener
 from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -74,6 +74,7 @@ class QueryRuns(QueryHandle):
         self._driver = DriverClaim(checkpoint)
         self._first_batch: int | None = None  # the batch that the next run was decided for, until it has begun
         self._tracker = tracker
+        self._coordinator = tracker.coordinator
         self._restarts = RestartPolicy(
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
         )
@@ -137,9 +138,13 @@ class QueryRuns(QueryHandle):
 
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
-        if self._tracker.take(report):
+        if self._tracker.took(report, self._coordinator.take(report)):
             self._events.batch(report)
         self._events.switches()
+
+    def _drain(self, sources: Collection[int] | None = None) -> None:
+        """Called when nothing more is left to read in these sources, or in all."""
+        self._tracker.switched(self._coordinator.drain(time.monotonic() * 1000, sources))
 
     def _leave(self) -> bool:
         """Whether the present run must end at the next batch boundary. Asked after each `_take`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.decide.next_step import Facts
+    from backlog_spark.decide.coordinator import Coordinator
     from backlog_spark.spi.source_info import SourceInfo
 
 __all__ = ["SourceLoader"]
@@ -37,20 +36,16 @@ class SourceLoader:
     ----------
     spark : SparkSession
     checkpoint : Checkpoint
-    is_in_backlog : callable
-        Whether the query is processing backlog. The sources may ask it.
     signals : SignalLog
         The query's signals. The sources may ask for them.
     """
 
-    def __init__(
-        self, spark: SparkSession, checkpoint: Checkpoint, is_in_backlog: Callable[[], bool], signals: SignalLog
-    ) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, signals: SignalLog) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
-        self._is_in_backlog = is_in_backlog
         self._signals = signals
         self._server: LoopbackServer | None = None
+        self._coordinator: Coordinator | None = None  # asked by the sources
 
     def inspect(self, spec: SourceSpec) -> SourceInfo | None:
         """What a source says about itself; None if it is not a connector's.
@@ -89,16 +84,17 @@ class SourceLoader:
             with loading(spec.format):
                 check_start(spec.format, self._options(spec))
 
-    def load(self, node: SourceNode, facts: Facts, target: str | None, of_old_rows: Mapping[str, str]) -> DataFrame:
+    def load(self, node: SourceNode, coordinator: Coordinator, of_old_rows: Mapping[str, str]) -> DataFrame:
         """Load a source. If the trigger does the pacing, the options for intervals are removed.
 
         Parameters
         ----------
-        target : str or None
-            The option ``availableNowTarget``; None if the run does not end by itself.
+        coordinator : Coordinator
+            It has decided the run. Sources may ask whether the query is in backlog.
         of_old_rows : mapping of str to str
             Options for a source with `SourceInfo.notices_old_rows`. Those of the user win.
         """
+        self._coordinator, facts, target = coordinator, coordinator.facts, coordinator.step.target
         more: dict[str, str | None] = {}
         if node.spec.format in CONNECTORS:
             more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
@@ -134,7 +130,8 @@ class SourceLoader:
         """Answers a source. Called from a thread of its own."""
         if "signals" in asked:
             return answer_signals(asked, self._signals.of(asked["signals"]))
-        return {"isProcessingBacklog": self._is_in_backlog()}
+        asks = self._coordinator
+        return {"isProcessingBacklog": asks is not None and (asks.in_backlog or asks.rules.is_backlog)}
 
     def _options(self, spec: SourceSpec) -> dict[str, str]:
         return {**spec.options, **self._metadata_location(spec)}

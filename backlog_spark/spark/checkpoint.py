@@ -6,12 +6,11 @@ Reaches for: the names in Spark's logs. `backlog_spark.spark.offset_entries` rea
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.checkpoint_store import CheckpointStore
 from backlog_spark.spark.offset_entries import offset_lines
-from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:
@@ -77,81 +76,6 @@ class Checkpoint(CheckpointStore):
         """Newest batch in the commit log; None before the first commit."""
         return max(self._ids("commits"), default=None)
 
-    def is_backlog(self, batch_id: int) -> bool:
-        """RecordAttributes of a batch: whether any of its rows is a backlog record.
-
-        Called in ``foreachBatch``, where the batch's offsets are already logged, so a replay gets the same
-        answer. A source counts if its offset changed in this batch and was in backlog at the batch's *start*
-        offset; in a source's first batch, which has no start offset, ``isBacklog`` of its end offset decides.
-
-        Raises
-        ------
-        BacklogError
-            If the offset log has no such batch.
-        """
-        starts, ends = self._ends_of(batch_id)
-        return any(_is_backlog(starts.get(source), end) for source, end in ends.items())
-
-    def has_table_events(self, batch_id: int) -> bool:
-        """Whether a batch may have rows of type ``truncate`` or ``drop``, as its sources say. As `is_backlog`."""
-        return any(map(offset_flags.has_table_events, self._moved(batch_id)))
-
-    def has_changes(self, batch_id: int) -> bool:
-        """Whether a batch may have changes of earlier rows although it is backlog. As `is_backlog`."""
-        return any(map(offset_flags.has_changes, self._moved(batch_id)))
-
-    def fills(self, batch_id: int) -> tuple[tuple[str, str, str], ...]:
-        """The new columns that old rows get after a batch. As `is_backlog`."""
-        return tuple(fill for end in self._moved(batch_id) for fill in offset_flags.fills(end))
-
-    def _moved(self, batch_id: int) -> list[dict[str, Any] | None]:
-        """The end offsets of the sources whose offset changed in a batch."""
-        starts, ends = self._ends_of(batch_id)
-        return [parse_offset(end) for source, end in ends.items() if end != starts.get(source)]
-
-    def snapshot(self, batch_id: int, sources: int) -> Literal["", "part", "end"]:
-        """Whether a batch is of the sources' snapshots: ``"end"`` if the last of them ends with it.
-
-        For a query whose sources all begin with a snapshot. Empty if the snapshots have ended before, or an offset does
-        not say. As `is_backlog`.
-
-        Parameters
-        ----------
-        sources : int
-            How many there are. The log lacks those that have no offset yet.
-        """
-        starts, ends = self._ends_of(batch_id)
-        after = [_snapshot_follows(end) for end in ends.values()]
-        if True in after or len(after) < sources:
-            return "part"
-        if None in after:
-            return ""
-        return "end" if any(_snapshot_follows(starts.get(source)) for source in ends) else ""
-
-    def _ends_of(self, batch_id: int) -> tuple[dict[str, str | None], dict[str, str | None]]:
-        """The offsets at a batch's start and end, by source."""
-        ends = self._offset_lines(batch_id)
-        if ends is None:
-            raise BacklogError(
-                f"The offset log of {self.location} has no batch {batch_id} (newest: {self.latest_batch()}).",
-                "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
-            )
-        return (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or {}, ends
-
-    def in_backlog(self) -> bool | None:
-        """Whether any running source was in backlog at the newest planned batch's end.
-
-        Returns
-        -------
-        bool or None
-            None before the first batch. A source that is finished does not count.
-        """
-        newest = self.latest_batch()
-        offsets = None if newest is None else self.offsets(newest)
-        if offsets is None:
-            return None
-        return any(map(offset_flags.is_processing_backlog, offsets))
-
     def identity(self) -> str:
         """A UUID that belongs to this checkpoint for ever. Sinks use it as their transaction id.
 
@@ -207,15 +131,3 @@ class Checkpoint(CheckpointStore):
         self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
         self._lines[batch_id] = found
         return found
-
-
-def _snapshot_follows(offset: str | None) -> bool | None:
-    """For a source that begins with a snapshot, so also before its first batch."""
-    return True if offset is None else offset_flags.snapshot_follows(parse_offset(offset))
-
-
-def _is_backlog(start: str | None, end: str | None) -> bool:
-    # Compared as text, as Spark does: an unchanged offset means that the source gave no rows to this batch.
-    if end is None or start == end:
-        return False
-    return offset_flags.is_backlog(None if start is None else parse_offset(start) or {}, parse_offset(end))

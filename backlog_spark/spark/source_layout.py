@@ -24,7 +24,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
 from backlog_spark.spark.internals import require
 from backlog_spark.spark.py4j_helpers import streaming_relations
-from backlog_spark.spi import offset_flags
+from backlog_spark.spi.offset_flags import BatchFlags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -230,28 +230,35 @@ class DeclaredSources:
 
     # -- flags in offsets ----------------------------------------------------------------------------------
 
-    def flags(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each source is processing backlog at the end of a batch; default: the newest batch."""
-        found = zip(self._offsets(batch_id), self._infos, strict=True)
-        return [
-            offset_flags.is_processing_backlog(offset)
-            if offset is not None
-            else info is not None and info.starts_in_backlog
-            for offset, info in found
-        ]
+    def flags_at(self, batch_id: int | None = None) -> BatchFlags:
+        """What the offsets say about a batch, for each source; default: the newest planned batch.
 
-    def finished(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each source has finished at the end of a batch; default: the newest batch."""
-        return list(map(offset_flags.is_finished, self._offsets(batch_id)))
+        An entry of the offset log never changes, so a replay of the batch gets the same answer.
+
+        Raises
+        ------
+        BacklogError
+            The offset log has no such batch.
+        """
+        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
+        ends = None if newest is None else self._checkpoint.offsets(newest)
+        if ends is None and batch_id is not None:
+            raise BacklogError(
+                f"The offset log of {self._checkpoint.location} has no batch {batch_id} "
+                f"(newest: {self._checkpoint.latest_batch()}).",
+                "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
+            )
+        starts = self._checkpoint.offsets(newest - 1) if newest else None
+        first = [info is not None and info.starts_in_backlog for info in self._infos]
+        return BatchFlags(self._of_declared(starts), self._of_declared(ends), first)
 
     def offsets(self) -> list[dict[str, Any] | None]:
-        """The newest batch's end offset of each source; None for a source that has none."""
-        return self._offsets(None)
+        """The newest planned batch's end offset of each source; None for a source that has none."""
+        newest = self._checkpoint.latest_batch()
+        return self._of_declared(None if newest is None else self._checkpoint.offsets(newest))
 
-    def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:
-        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
-        offsets = (self._checkpoint.offsets(newest) if newest is not None else None) or []
-        if self._positions is None:
+    def _of_declared(self, offsets: Sequence[dict[str, Any] | None] | None) -> list[dict[str, Any] | None]:
+        if self._positions is None or offsets is None:
             return [None] * len(self._infos)
         return [offsets[position] if position < len(offsets) else None for position in self._positions]
 
@@ -263,8 +270,8 @@ class DeclaredSources:
         return self._settled.foreign
 
     def flags_by_number(self) -> dict[int, bool]:
-        """Whether each source is processing backlog, by number."""
-        return dict(zip(self._settled.numbers, self.flags(), strict=True))
+        """Whether each source is processing backlog after the newest planned batch, by number."""
+        return dict(zip(self._settled.numbers, self.flags_at().in_backlog, strict=True))
 
     def names_by_number(self) -> dict[int, str]:
         """Names of the sources, by number."""

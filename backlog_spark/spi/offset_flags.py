@@ -17,11 +17,14 @@ source, in milliseconds since 1970.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 __all__ = [
     "FILLS",
+    "BatchFlags",
     "committed_ms",
     "fills",
     "has_changes",
@@ -120,3 +123,85 @@ def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -
     if start is not None:
         return start.get("isProcessingBacklog") is True
     return end is not None and end.get("isBacklog") is True
+
+
+@dataclass(frozen=True)
+class BatchFlags:
+    """What the offsets say about one batch. Lists have one entry per source, in the order of the arguments.
+
+    Parameters
+    ----------
+    starts, ends : sequence of (dict or None)
+        Offsets at the batch's start and end. None: the source has none yet.
+    starts_in_backlog : sequence of bool
+        The flag of a source that has no offset yet.
+    """
+
+    starts: Sequence[Mapping[str, Any] | None]
+    ends: Sequence[Mapping[str, Any] | None]
+    starts_in_backlog: Sequence[bool]
+
+    @cached_property
+    def in_backlog(self) -> list[bool]:
+        """Whether each source is processing backlog, from the batch's end on."""
+        return [
+            first if end is None else is_processing_backlog(end)
+            for end, first in zip(self.ends, self.starts_in_backlog, strict=True)
+        ]
+
+    @cached_property
+    def finished(self) -> list[bool]:
+        """Whether each source has finished, at the batch's end."""
+        return list(map(is_finished, self.ends))
+
+    @cached_property
+    def rows_in_backlog(self) -> list[bool]:
+        """Whether each source's rows in the batch are backlog records."""
+        return [
+            first if start is None and end is None else is_backlog(start, end) and not is_finished(start)
+            for start, end, first in zip(self.starts, self.ends, self.starts_in_backlog, strict=True)
+        ]
+
+    @cached_property
+    def had_finished(self) -> list[bool]:
+        """Whether each source had finished before the batch."""
+        return list(map(is_finished, self.starts))
+
+    @cached_property
+    def is_backlog(self) -> bool:
+        """RecordAttributes of the batch: whether any of its rows is a backlog record."""
+        # An unchanged offset: the source gave no rows to this batch.
+        moved = (end is not None and end != start for start, end in zip(self.starts, self.ends, strict=True))
+        return any(flag for flag, has_rows in zip(self.rows_in_backlog, moved, strict=True) if has_rows)
+
+    @cached_property
+    def _moved(self) -> list[Mapping[str, Any] | None]:
+        return [end for start, end in zip(self.starts, self.ends, strict=True) if end != start]
+
+    @property
+    def has_table_events(self) -> bool:
+        """Whether the batch may have rows of type ``truncate`` or ``drop``."""
+        return any(map(has_table_events, self._moved))
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the batch may have changes of earlier rows although it is backlog."""
+        return any(map(has_changes, self._moved))
+
+    @property
+    def fills(self) -> tuple[tuple[str, str, str], ...]:
+        """The new columns that old rows get after the batch."""
+        return tuple(fill for end in self._moved for fill in fills(end))
+
+    @property
+    def snapshot(self) -> Literal["", "part", "end"]:
+        """Whether the batch is of the sources' snapshots: ``"end"`` if the last of them ends with it.
+
+        For a query whose sources all begin with a snapshot. Empty if the snapshots have ended before, or an offset does
+        not say.
+        """
+        # Also before a source's first batch its snapshot follows.
+        before, after = ([True if o is None else snapshot_follows(o) for o in at] for at in (self.starts, self.ends))
+        if True in after:
+            return "part"
+        return "end" if None not in after and any(before) else ""

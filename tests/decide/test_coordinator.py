@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.decide.coordinator import Coordinator, Decision, Mode
+from backlog_spark.decide.coordinator import Coordinator
+from backlog_spark.decide.steps import Decision, Facts, Mode
 from backlog_spark.errors import SettingError
 
 B, S = Mode.BACKLOG, Mode.STREAM
@@ -70,7 +71,7 @@ def apply(coordinator: Coordinator, step: Step) -> Decision:
 
 @pytest.mark.parametrize("table", [HYBRID, ANY_SOURCE, LAST_REPORT_WINS, LATE, FINISHED])
 def test_table(table: list[Row]) -> None:
-    coordinator = Coordinator(30_000, 1_800_000)
+    coordinator = Coordinator(Facts(30_000, 1_800_000))
     for number, (step, expected) in enumerate(table):
         assert apply(coordinator, step) == Decision(*expected), f"row {number}: {step}"
         assert coordinator.is_processing_backlog is expected[0]
@@ -94,19 +95,19 @@ def test_table(table: list[Row]) -> None:
     ],
 )
 def test_interval(interval_ms: int, during_ms: int | None, in_backlog: bool, mode: Mode, commit_ms: int | None) -> None:
-    coordinator = Coordinator(interval_ms, during_ms)
+    coordinator = Coordinator(Facts(interval_ms, during_ms))
     coordinator.report("a", in_backlog)
     assert coordinator.decision == Decision(in_backlog, mode, commit_ms, False)
 
 
 def test_feature_off_never_switches_but_reports_the_flag() -> None:
-    coordinator = Coordinator(30_000)
+    coordinator = Coordinator(Facts(30_000, None))
     assert coordinator.report("a", True) == Decision(True, S, 30_000, False)
     assert coordinator.report("a", False) == Decision(False, S, 30_000, False)
 
 
 def test_no_source_is_no_backlog() -> None:
-    assert Coordinator(1_000, 0).decision == Decision(False, S, 1_000, False)
+    assert Coordinator(Facts(1_000, 0)).decision == Decision(False, S, 1_000, False)
 
 
 def test_mode_is_a_plain_word() -> None:
@@ -124,7 +125,7 @@ def test_mode_is_a_plain_word() -> None:
 )
 def test_refused_intervals(interval_ms: int, during_ms: int | None, parts: list[str]) -> None:
     with pytest.raises(SettingError) as caught:
-        Coordinator(interval_ms, during_ms)
+        Coordinator(Facts(interval_ms, during_ms))
     for part in parts:
         assert part in str(caught.value)
 
@@ -150,7 +151,7 @@ def model(history: list[Step]) -> bool:
 
 @given(st.lists(STEPS, max_size=30), st.sampled_from([None, 0, 5_000, 60_000]))
 def test_any_history(history: list[Step], during_ms: int | None) -> None:
-    coordinator = Coordinator(5_000, during_ms)
+    coordinator = Coordinator(Facts(5_000, during_ms))
     for done, step in enumerate(history):
         before = during_ms is not None and model(history[:done])
         in_backlog = model(history[: done + 1])

@@ -67,7 +67,7 @@ def kill_when_finished(count: int) -> None:
 
     def hand_over(self: BacklogQuery, batch: Any, info: Any) -> None:
         committed = self._checkpoint.latest_committed()
-        if committed is not None and sum(self._declared.finished(committed)) >= count:
+        if committed is not None and sum(self._declared.flags_at(committed).finished) >= count:
             kill()
         original(self, batch, info)
 

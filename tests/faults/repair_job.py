@@ -9,7 +9,7 @@ import sys
 import time
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.verify.jobs import corrupt
 
 from .job import start

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.model.nodes import SourceSpec
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.rules import Judge
+from backlog_spark.decide.steps import Mode
 from backlog_spark.runner.handle import JobStatus
 from backlog_spark.spark.internals import is_usable
 from backlog_spark.spark.outstanding_files import Outstanding

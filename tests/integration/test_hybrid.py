@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.embedded.kafka import KafkaServer
 
 from .topics import Topic

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from tests.connectors.mysql_cdc.replay import options, table_rows

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 
 from .test_foreign import rules, wait, written
 from .topics import Topic

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.operators.conftest import Collect
 
 from .test_foreign import LIMIT_S, files, rules, wait

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.operators.aggregates.test_aggregates import SCHEMA, random_rows
 
 from .conftest import Collect, wait

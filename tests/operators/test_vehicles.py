@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.ledger import Ledger
+from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spark import plan_builder as vehicles
 from backlog_spark.spark import versions

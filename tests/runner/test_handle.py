@@ -8,7 +8,7 @@ from typing import Any
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_progress import QueryTracker
 
-from .test_query_progress import report, source, tracker
+from .test_query_progress import report, source, take, tracker
 
 
 class Handle(QueryHandle):
@@ -42,14 +42,14 @@ def test_a_handle_shows_name_status_mode_and_rows() -> None:
     made = tracker()
     handle = Handle(made)
     assert repr(handle) == "<Handle 'orders' RUNNING, mode backlog, backlog rows left: unknown; 0 rows in 0 commits>"
-    made.take(report(0, source(0, None, 1, 1_000, (True, True), total=2_500)))
+    take(made, report(0, source(0, None, 1, 1_000, (True, True), total=2_500)))
     assert repr(handle) == "<Handle 'orders' RUNNING, mode backlog, backlog rows left: 1,500; 1,000 rows in 1 commit>"
-    made.take(report(1, source(0, 1, 2, 1_500, (True, False), total=2_500)))
-    made.take(report(2, source(0, 2, 3, 7, (False, False))))
+    take(made, report(1, source(0, 1, 2, 1_500, (True, False), total=2_500)))
+    take(made, report(2, source(0, 2, 3, 7, (False, False))))
     assert repr(handle) == "<Handle 'orders' RUNNING, mode stream, no backlog; 2,507 rows in 3 commits>"
     again = tracker()
     again.rows_before = 1_000  # of a process that was killed
-    again.take(report(1, source(0, 1, 2, 600, (True, True), total=2_500)))
+    take(again, report(1, source(0, 1, 2, 600, (True, True), total=2_500)))
     assert "mode backlog, backlog rows left: 900; 600 rows in 1 commit>" in repr(Handle(again))
     handle._stopping.set()
     handle._ended.set()

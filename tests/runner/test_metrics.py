@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.reports import ProgressReport, SourceReport, StateReport
+from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import SettingError
 from backlog_spark.runner.metrics import METRICS, QueryMetrics, served
 from backlog_spark.runner.query_progress import Switch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from backlog_spark.runner import progress_outputs
 from backlog_spark.runner.estimate import SourceRows
 from backlog_spark.runner.progress_line import ProgressLine, Snapshot, render

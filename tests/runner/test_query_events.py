@@ -12,17 +12,15 @@ from backlog_spark.runner import query_events
 from backlog_spark.runner.estimate import SourceRows
 from backlog_spark.runner.metrics import served
 from backlog_spark.runner.query_events import QueryEvents
-from backlog_spark.runner.query_progress import QueryTracker
 
 from .test_event_log import Files
 from .test_metrics import scraped
-from .test_query_progress import ON, report, source
+from .test_query_progress import ON, began, report, source, take
 
 
 def events(monkeypatch: pytest.MonkeyPatch, *, in_backlog: bool) -> tuple[QueryEvents, Files]:
     monkeypatch.setattr(query_events, "_ESTIMATE_S", 0.0)
-    tracker, files = QueryTracker("orders", ON), Files()
-    tracker.begin({0: in_backlog}, {0: "orders"})
+    tracker, files = began("orders", ON, {0: in_backlog}, {0: "orders"}), Files()
     return QueryEvents(lambda: "orders", files, tracker, parse_settings({})), files
 
 
@@ -72,8 +70,7 @@ def test_live_batches_are_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_metrics_show_the_backlog_of_sources_without_a_name() -> None:
     """Streaming DataFrames and queries of Spark's own sources: rules decide whether they are in backlog."""
     settings = parse_settings({"spark.backlog.metrics.port": "0", "spark.backlog.eventLog": "off"})
-    tracker = QueryTracker("foreign", ON)
-    tracker.begin({})
+    tracker = began("foreign", ON, {})
     made = QueryEvents(lambda: "foreign", Files(), tracker, settings)
     server = served(settings)
     assert server is not None
@@ -86,14 +83,14 @@ def test_the_metrics_show_the_backlog_of_sources_without_a_name() -> None:
     assert is_backlog() == 0
     for number, flag in enumerate((True, False)):
         taken = report(number, source(0, number, number + 1, 10, (True, flag)))
-        assert tracker.take(taken)
+        assert take(tracker, taken)
         made.batch(taken)
         made.switches()
         assert is_backlog() == flag
-    tracker.take(report(2, source(0, 2, 3, 10, (True, True))))
+    take(tracker, report(2, source(0, 2, 3, 10, (True, True))))
     made.switches()
     assert is_backlog() == 1
-    tracker.all_read()
+    tracker.switched(tracker.coordinator.drain(0))
     made.run("run-2", {})
     assert is_backlog() == 0
 
@@ -107,7 +104,7 @@ def test_rows_of_the_backlog_count_those_of_earlier_processes(monkeypatch: pytes
         report(6, source(0, 6, 7, 900, (True, False), total=2_500)),
         report(7, source(0, 7, 8, 7, (False, False), total=2_500)),
     ):
-        tracker.take(taken)
+        take(tracker, taken)
         made.batch(taken)
     made.ended(None, was_stopped=True)
     shown = [(line["backlog_rows"], line["backlog_total"]) for line in told(files) if line["kind"] == "batch"]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from backlog_spark.common.intervals import Intervals
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.reports import ProgressReport, SourceReport
+from backlog_spark.decide.steps import Facts, Mode
 from backlog_spark.runner.query_progress import QueryTracker
 
 ON = Intervals(1_000, 10_000, "builder", "builder")
@@ -28,9 +29,21 @@ def report(batch: int, *sources: SourceReport, took_ms: int = 500) -> ProgressRe
 
 
 def tracker(intervals: Intervals = ON, flags: tuple[bool, ...] = (True,)) -> QueryTracker:
-    made = QueryTracker("orders", intervals, clock=lambda: 7.0)
-    made.begin(dict(enumerate(flags)))
+    return began("orders", intervals, dict(enumerate(flags)), clock=lambda: 7.0)
+
+
+def began(
+    name: str, intervals: Intervals, flags: dict[int, bool], names: dict[int, str] | None = None, **more: Any
+) -> QueryTracker:
+    coordinator = Coordinator(Facts(intervals.interval_ms, intervals.during_backlog_ms))
+    made = QueryTracker(name, coordinator, **more)
+    made.began(coordinator.begin(flags, names))
     return made
+
+
+def take(made: QueryTracker, report: ProgressReport) -> bool:
+    """As the runner does."""
+    return made.took(report, made.coordinator.take(report))
 
 
 def switches(made: QueryTracker) -> list[tuple[int, Mode, int | None]]:
@@ -40,11 +53,11 @@ def switches(made: QueryTracker) -> list[tuple[int, Mode, int | None]]:
 
 def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
     made = tracker()
-    made.take(report(0, source(0, None, 1, 100, (True, True), total=150)))
-    assert (made.mode, made.is_processing_backlog) == (Mode.BACKLOG, True)
-    made.take(report(1, source(0, 1, 2, 50, (True, False), total=150)))
-    assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, False)
-    made.take(report(2, source(0, 2, 3, 5, (False, False))))
+    take(made, report(0, source(0, None, 1, 100, (True, True), total=150)))
+    assert (made.coordinator.mode, made.coordinator.is_processing_backlog) == (Mode.BACKLOG, True)
+    take(made, report(1, source(0, 1, 2, 50, (True, False), total=150)))
+    assert (made.coordinator.mode, made.coordinator.is_processing_backlog) == (Mode.STREAM, False)
+    take(made, report(2, source(0, 2, 3, 5, (False, False))))
     assert switches(made) == [(-1, Mode.BACKLOG, 10_000), (2, Mode.STREAM, 1_000)]
     progress = made.progress
     assert (progress.rows, progress.backlog_rows, progress.backlog_total) == (155, 150, 150)
@@ -55,30 +68,30 @@ def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
 def test_after_the_backlog_its_total_is_the_number_of_read_rows() -> None:
     """A source that estimated more has not lost rows."""
     made = tracker()
-    made.take(report(0, source(0, None, 1, 100, (True, True), total=210)))
+    take(made, report(0, source(0, None, 1, 100, (True, True), total=210)))
     assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 210)
-    made.take(report(1, source(0, 1, 2, 50, (True, False), total=160)))
+    take(made, report(1, source(0, 1, 2, 50, (True, False), total=160)))
     assert (made.progress.backlog_rows, made.progress.backlog_total) == (150, 150)
-    made.take(report(2, source(0, 2, 3, 5, (False, False), total=160)))
+    take(made, report(2, source(0, 2, 3, 5, (False, False), total=160)))
     assert (made.progress.rows, made.progress.backlog_rows, made.progress.backlog_total) == (155, 150, 150)
     made = tracker()
-    made.take(report(0, source(0, None, 1, 100, (True, True), total=80)))
+    take(made, report(0, source(0, None, 1, 100, (True, True), total=80)))
     assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 100), "never less than what was read"
 
 
 def test_a_batch_of_a_source_whose_offsets_are_no_json_objects_is_backlog_too() -> None:
     """Spark's source ``rate`` has numbers. A rule says that it is in backlog."""
     made = tracker()
-    made.take(report(0, source(0, None, 1, 100, (True, True))))
-    made.take(report(1, replace(source(0, 1, 2, 50, (True, False)), start_offset=None, end_offset=None)))
+    take(made, report(0, source(0, None, 1, 100, (True, True))))
+    take(made, report(1, replace(source(0, 1, 2, 50, (True, False)), start_offset=None, end_offset=None)))
     progress = made.progress
     assert (progress.backlog_rows, progress.commits_in_backlog, progress.commits_after) == (150, 2, 0)
 
 
 def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -> None:
     made = tracker()
-    made.take(report(0, source(0, None, 1, 100, (True, True))))
-    made.take(report(1, source(0, 1, 2, 0, (True, False))))
+    take(made, report(0, source(0, None, 1, 100, (True, True))))
+    take(made, report(1, source(0, 1, 2, 0, (True, False))))
     assert switches(made)[-1] == (2, Mode.STREAM, 1_000)
     assert (made.progress.commits_in_backlog, made.progress.commits_of_flag_only) == (1, 1)
     assert made.progress.rows_per_second == 200.0  # of the last batch with rows
@@ -87,7 +100,7 @@ def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -
 def test_a_batch_reported_again_after_a_restart_is_not_counted_twice() -> None:
     made = tracker()
     for _ in range(2):
-        made.take(report(0, source(0, None, 1, 100, (True, True))))
+        take(made, report(0, source(0, None, 1, 100, (True, True))))
         made.restarted()
     assert (made.progress.rows, made.progress.commits_in_backlog, made.progress.restarts) == (100, 1, 2)
     assert made.last_batch == 0
@@ -95,33 +108,34 @@ def test_a_batch_reported_again_after_a_restart_is_not_counted_twice() -> None:
 
 def test_any_running_source_keeps_the_query_in_backlog() -> None:
     made = tracker(flags=(True, True))
-    made.take(report(0, source(0, None, 1, 9, (True, False)), source(1, None, 1, 9, (True, True))))
-    assert made.mode is Mode.BACKLOG
+    take(made, report(0, source(0, None, 1, 9, (True, False)), source(1, None, 1, 9, (True, True))))
+    assert made.coordinator.mode is Mode.BACKLOG
     # It stands still: no report of its own, so its last one counts.
-    made.take(report(1, source(0, 1, 2, 9, (False, False)), source(1, 1, 1, 0, (False, True))))
-    assert made.mode is Mode.BACKLOG
-    made.take(report(2, source(0, 2, 3, 9, (False, False)), source(1, 1, 2, 9, (True, True), finished=True)))
-    assert (made.mode, switches(made)[-1]) == (Mode.STREAM, (3, Mode.STREAM, 1_000))
+    take(made, report(1, source(0, 1, 2, 9, (False, False)), source(1, 1, 1, 0, (False, True))))
+    assert made.coordinator.mode is Mode.BACKLOG
+    take(made, report(2, source(0, 2, 3, 9, (False, False)), source(1, 1, 2, 9, (True, True), finished=True)))
+    assert (made.coordinator.mode, switches(made)[-1]) == (Mode.STREAM, (3, Mode.STREAM, 1_000))
 
 
 def test_without_the_interval_during_backlog_the_flag_is_shown_but_nothing_is_switched() -> None:
     made = tracker(OFF)
-    made.take(report(0, source(0, None, 1, 100, (True, True))))
-    assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, True)
+    take(made, report(0, source(0, None, 1, 100, (True, True))))
+    assert (made.coordinator.mode, made.coordinator.is_processing_backlog) == (Mode.STREAM, True)
     assert switches(made) == [(-1, Mode.STREAM, 1_000)]
 
 
 def test_no_source_runs_when_all_have_finished() -> None:
     made = tracker(flags=(True, True))
-    assert made.has_running_sources
-    made.take(report(0, source(0, None, 1, 9, (True, False), finished=True), source(1, None, 1, 9, (True, True))))
-    assert made.has_running_sources
-    made.take(report(1, source(0, 1, 1, 0, (False, False), finished=True), source(1, 1, 2, 9, (True, False))))
-    assert made.has_running_sources, "it has left its backlog and goes on"
-    made.take(
-        report(2, source(0, 1, 1, 0, (False, False), finished=True), source(1, 2, 3, 9, (False, False), finished=True))
+    assert made.coordinator.flags
+    take(made, report(0, source(0, None, 1, 9, (True, False), finished=True), source(1, None, 1, 9, (True, True))))
+    assert made.coordinator.flags
+    take(made, report(1, source(0, 1, 1, 0, (False, False), finished=True), source(1, 1, 2, 9, (True, False))))
+    assert made.coordinator.flags, "it has left its backlog and goes on"
+    take(
+        made,
+        report(2, source(0, 1, 1, 0, (False, False), finished=True), source(1, 2, 3, 9, (False, False), finished=True)),
     )
-    assert not made.has_running_sources
+    assert not made.coordinator.flags
 
 
 def test_a_batch_that_may_mix_rows_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,10 +143,9 @@ def test_a_batch_that_may_mix_rows_is_warned_of_once(caplog: pytest.LogCaptureFi
 
     def told(description: str, *sources: SourceReport) -> list[str]:
         caplog.clear()
-        made = QueryTracker("orders", ON)
-        made.begin({0: True}, names={0: "log"})
-        made.take(report(0, *(replace(source, description=description) for source in sources)))
-        made.take(report(1, *(replace(source, description=description) for source in sources)))
+        made = began("orders", ON, {0: True}, {0: "log"})
+        take(made, report(0, *(replace(source, description=description) for source in sources)))
+        take(made, report(1, *(replace(source, description=description) for source in sources)))
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
     mixed = source(0, None, 1, 100, (True, False))

@@ -1,4 +1,4 @@
-"""Spark's offset and commit logs, RecordAttributes of a batch, and the checkpoint's identity."""
+"""Spark's offset and commit logs, and the checkpoint's identity."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ def test_empty_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     assert checkpoint.latest_batch() is None
     assert checkpoint.latest_committed() is None
     assert checkpoint.offsets(0) is None
-    assert checkpoint.in_backlog() is None
     assert checkpoint.read_metadata("identity") is None
-    with pytest.raises(BacklogError, match=r"no batch 0 \(newest: None\)"):
-        checkpoint.is_backlog(0)
     assert not (tmp_path / "none").exists()
 
 
@@ -88,86 +85,12 @@ def test_offsets_of_named_sources(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path, 0, f"orders:{json.dumps(flags(1, True, True))}", 'live:{"topic":{"0":5}}', version="v2")
     checkpoint = Checkpoint(spark, str(tmp_path))
     assert checkpoint.offsets(0) == [flags(1, True, True), {"topic": {"0": 5}}]
-    assert checkpoint.in_backlog() is True
 
 
 def test_other_log_versions_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path, 0, flags(1, True, True), version="v3")
     with pytest.raises(BacklogError, match=r"'v3'.*offsetLog\.formatVersion=1"):
         Checkpoint(spark, str(tmp_path)).offsets(0)
-
-
-B = flags(1, True, True)
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "expected"),
-    [
-        # The flag at the start decides, whatever the end says.
-        ([B], [flags(2, True, True)], True),
-        ([B], [flags(2, False, True)], True),
-        ([flags(1, False, True)], [flags(2, True, True)], False),
-        ([flags(1, False, False)], [flags(2, False, False)], False),
-        # An unchanged offset: the source gave no rows.
-        ([B], [B], False),
-        ([B, flags(1, False, False)], [B, flags(2, False, False)], False),
-        # Any source is enough.
-        ([B, flags(1, False, False)], [flags(2, True, True), flags(2, False, False)], True),
-        # No start offset for the source: isBacklog of its end.
-        ([None], [flags(1, False, True)], True),
-        ([None], [flags(1, True, False)], False),
-        ([None, "5"], [None, "6"], False),
-        # Foreign sources.
-        (['{"topic":{"0":5}}'], ['{"topic":{"0":6}}'], False),
-        (["5"], ["6"], False),
-    ],
-)
-def test_is_backlog(
-    spark: SparkSession, tmp_path: Path, start: list[Offset], end: list[Offset], expected: bool
-) -> None:
-    write_log(tmp_path, 4, *start)
-    write_log(tmp_path, 5, *end)
-    assert Checkpoint(spark, str(tmp_path)).is_backlog(5) is expected
-
-
-S, L = flags(1, True, True, isSnapshot=True), flags(9, False, False, isSnapshot=False)
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "expected"),
-    [
-        (None, [S], "part"),
-        (None, [L], "end"),
-        ([S], [flags(2, True, True, isSnapshot=True)], "part"),
-        ([S], [L], "end"),
-        ([S], [flags(9, True, True, isSnapshot=False)], "end"),  # the log is backlog as well
-        ([L], [flags(10, False, False, isSnapshot=False)], ""),
-        # The last of several decides. One without an offset has read nothing.
-        ([S, S], [L, S], "part"),
-        ([L, S], [L, S], "part"),
-        ([L, S], [L, L], "end"),
-        ([L, L], [L, flags(10, False, False, isSnapshot=False)], ""),
-        ([S], [L, None], "part"),
-        ([S, None], [L, L], "end"),
-        # An earlier version of the connector.
-        (None, [B], ""),
-        ([B], [flags(2, False, True)], ""),
-        ([B], [L], ""),
-    ],
-)
-def test_snapshot(
-    spark: SparkSession, tmp_path: Path, start: list[Offset] | None, end: list[Offset], expected: str
-) -> None:
-    for number, offsets in enumerate(([], end) if start is None else (start, end)):
-        if offsets:
-            write_log(tmp_path, number, *offsets)
-    assert Checkpoint(spark, str(tmp_path)).snapshot(1, len(end)) == expected
-
-
-def test_the_log_lacks_a_source_without_an_offset(spark: SparkSession, tmp_path: Path) -> None:
-    write_log(tmp_path, 0, L)
-    assert Checkpoint(spark, str(tmp_path)).snapshot(0, 2) == "part"
-    assert Checkpoint(spark, str(tmp_path)).snapshot(0, 1) == "end"
 
 
 def test_sources_of_the_second_format_are_identified_by_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,8 +104,6 @@ def test_sources_of_the_second_format_are_identified_by_name(spark: SparkSession
     assert checkpoint.offsets(4) == [ours, None, other]
     assert checkpoint.offsets(5) == [moved, {"logOffset": 0}, other]
     assert checkpoint.offsets(6) == [moved, None, flags(2, True, True)]
-    assert [checkpoint.is_backlog(batch) for batch in (5, 6)] == [True, False]
-    assert checkpoint.in_backlog() is True
 
 
 def test_named_sources_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
@@ -190,35 +111,12 @@ def test_named_sources_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path, 2, f"live:{json.dumps(flags(2, False, False))}", version="v2")
     checkpoint = Checkpoint(spark, str(tmp_path))
     assert checkpoint.offsets(2) == [flags(2, False, False)]
-    assert checkpoint.is_backlog(2) is False
-
-
-@pytest.mark.parametrize("batch_id", [0, 5])
-def test_is_backlog_without_the_batch_before(spark: SparkSession, tmp_path: Path, batch_id: int) -> None:
-    write_log(tmp_path, batch_id, flags(1, False, True))
-    assert Checkpoint(spark, str(tmp_path)).is_backlog(batch_id) is True
-
-
-@pytest.mark.parametrize(
-    ("offsets", "expected"),
-    [
-        ([flags(1, True, True)], True),
-        ([flags(1, False, True)], False),
-        ([flags(1, True, True, isFinished=True)], False),
-        ([flags(1, True, True, isFinished=True), flags(1, True, True)], True),
-        ([None, "5", '{"topic":{"0":5}}'], False),
-    ],
-)
-def test_in_backlog(spark: SparkSession, tmp_path: Path, offsets: list[Offset], expected: bool) -> None:
-    write_log(tmp_path, 2, flags(0, not expected, True))
-    write_log(tmp_path, 3, *offsets)
-    assert Checkpoint(spark, str(tmp_path)).in_backlog() is expected
 
 
 def test_identity_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
     identity = Checkpoint(spark, str(tmp_path)).identity()
     assert str(uuid.UUID(identity)) == identity
-    write_log(tmp_path, 0, B)
+    write_log(tmp_path, 0, flags(1, True, True))
     assert Checkpoint(spark, str(tmp_path)).identity() == identity
     assert Checkpoint(spark, str(tmp_path / "another")).identity() != identity
     assert json.loads((tmp_path / "backlog" / "identity.json").read_text()) == {"version": 1, "id": identity}
@@ -244,7 +142,7 @@ def test_identity_of_concurrent_first_starts_is_one(spark: SparkSession, tmp_pat
 
 
 def test_identity_is_refused_on_a_checkpoint_without_it(spark: SparkSession, tmp_path: Path) -> None:
-    write_log(tmp_path, 3, B)
+    write_log(tmp_path, 3, flags(1, True, True))
     with pytest.raises(BacklogError, match=r"identity\.json is missing, but the checkpoint has batches up to 3"):
         Checkpoint(spark, str(tmp_path)).identity()
     assert not (tmp_path / "backlog").exists()

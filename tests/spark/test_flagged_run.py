@@ -15,6 +15,7 @@ from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.listener import BacklogListener
+from backlog_spark.spi.offset_flags import BatchFlags
 from tests.sinks.test_delta import log_of, rows_of
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def flagged_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     is_backlog: dict[int, bool] = {}
 
     def write(batch_df: DataFrame, batch_id: int) -> None:
-        is_backlog[batch_id] = checkpoint.is_backlog(batch_id)
+        is_backlog[batch_id] = flags_of(checkpoint, batch_id).is_backlog
         sink.write(batch_df, BatchInfo(batch_id, is_backlog[batch_id]))
 
     heard: queue.Queue[Report] = queue.Queue()
@@ -134,6 +135,12 @@ def flagged_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         reports=reports,
         is_backlog_of_batch=is_backlog,
     )
+
+
+def flags_of(checkpoint: Checkpoint, batch_id: int) -> BatchFlags:
+    starts, ends = checkpoint.offsets(batch_id - 1), checkpoint.offsets(batch_id)
+    assert ends is not None
+    return BatchFlags(starts or [None], ends, [True])
 
 
 def test_the_listener_reports_it(flagged_run: FlaggedRun) -> None:
@@ -168,8 +175,8 @@ def test_the_checkpoint_has_it(spark: SparkSession, flagged_run: FlaggedRun) -> 
     ]
     assert (checkpoint.latest_batch(), checkpoint.latest_committed()) == (2, 2)
     assert flagged_run.is_backlog_of_batch == {0: True, 1: True, 2: False}
-    assert [checkpoint.is_backlog(batch_id) for batch_id in range(3)] == [True, True, False]
-    assert checkpoint.in_backlog() is False
+    assert [flags_of(checkpoint, batch_id).is_backlog for batch_id in range(3)] == [True, True, False]
+    assert flags_of(checkpoint, 2).in_backlog == [False]
     assert checkpoint.identity() == flagged_run.txn_app_id
 
 

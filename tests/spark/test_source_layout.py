@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
-from backlog_spark.spark.source_layout import SourceLayout
+from backlog_spark.decide.steps import Mode
+from backlog_spark.errors import BacklogError
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.source_layout import DeclaredSources, SourceLayout
+from backlog_spark.spi.source_info import SourceInfo
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
@@ -112,6 +115,16 @@ def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, t
         assert kept(tmp_path).items() >= {"version": 1, "names": ["z", "z"], "positions": [0, 1]}.items()
     finally:
         query.stop()
+
+
+def test_a_batch_that_was_never_planned_has_no_flags(spark: SparkSession, tmp_path: Path) -> None:
+    source = bs.source("scripted", name="z", path=tmp_path)
+    declared = DeclaredSources(
+        Checkpoint(spark, str(tmp_path / "none")), source.node, [SourceInfo(starts_in_backlog=True)]
+    )
+    assert declared.flags_at().in_backlog == [True]
+    with pytest.raises(BacklogError, match=r"no batch 0 \(newest: None\)"):
+        declared.flags_at(0)
 
 
 def test_sources_in_another_order_are_refused(spark: SparkSession, tmp_path: Path) -> None:

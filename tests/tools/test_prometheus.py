@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.reports import StateReport
+from backlog_spark.decide.steps import Mode
 from backlog_spark.runner.metrics import METRICS, QueryMetrics, served
 from backlog_spark.runner.query_progress import Switch
 from tests.runner.test_metrics import report, source

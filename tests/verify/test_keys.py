@@ -11,7 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.connectors.mysql_cdc.kinds import KINDS, KindWriters, create, plain
 
 from .jobs import source, wait

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 from .jobs import EVERY, Beside, corrupt, create, found, source, wait

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import backlog_spark as bs
-from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.steps import Mode
 from tests.operators.conftest import Collect, wait
 from tests.operators.events import EPOCH, events, flush, multiset, run, source
 from tests.operators.scripted import append, finish

@@ -6,31 +6,42 @@ Random runs use `Ledger` and a log of planned and committed batches like Spark's
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
-from backlog_spark.decide.next_step import (
-    AVAILABLE_NOW,
-    BatchEnd,
-    Boundary,
-    Facts,
-    Seen,
-    Step,
-    Then,
-    after_report,
-    after_run,
-    at_batch_end,
-    ends_stay,
-    next_step,
-)
+from backlog_spark.decide.rules import Figures, Judge, Rule
+from backlog_spark.decide.steps import AVAILABLE_NOW, Boundary, Facts, Seen, Step, Then
 
 SORTED, STREAM = Vehicle.SORTED, Vehicle.STREAM
 MIXED = Facts(1_000, 0, is_keyed=True)
 LIVE = Step(Run(1, STREAM), 0)
 IN_ROUND = Step(Run(0, SORTED, 0), AVAILABLE_NOW, "backlogEnd")
+
+
+def rules(*, hold: bool = False) -> Judge:
+    """A rule, and whether it says that the streaming DataFrames are in backlog."""
+    judge = Judge([Rule("filesOutstanding", 100, 50)])
+    judge.take(Figures({"filesOutstanding": 200 if hold else 0}), 0)
+    return judge
+
+
+def made(
+    facts: Facts = MIXED, ledger: Ledger | None = None, step: Step | None = None, judge: Judge | None = None
+) -> Coordinator:
+    """A coordinator in the middle of a life."""
+    coordinator = Coordinator(facts, judge)
+    coordinator.ledger = ledger
+    coordinator.step = step or coordinator.step
+    return coordinator
+
+
+def unmergeable(ledger: Ledger) -> Ledger:
+    return replace(ledger, operators=(("sum", {"mergeable": False}),))
 
 
 # -- settings ------------------------------------------------------------------------------------------------
@@ -84,20 +95,20 @@ def test_how_long_a_backlog_batch_takes() -> None:
 
 
 def test_without_keyed_operators_one_run_does_both() -> None:
-    assert next_step(Facts(1_000, 0, False), Seen(in_backlog=True), None).trigger_ms == 0
-    assert next_step(Facts(1_000, None, False), Seen(in_backlog=True), None).trigger_ms == 1_000
-    assert next_step(Facts(1_000, None, False, available_now=True), Seen(), None).trigger_ms is AVAILABLE_NOW
+    assert made(Facts(1_000, 0, False)).next_run(Seen(in_backlog=[True])).trigger_ms == 0
+    assert made(Facts(1_000, None, False)).next_run(Seen(in_backlog=[True])).trigger_ms == 1_000
+    assert made(Facts(1_000, None, False, available_now=True)).next_run(Seen()).trigger_ms is AVAILABLE_NOW
 
 
 def test_a_first_start_in_backlog_is_sorted_to_its_end() -> None:
-    step = next_step(MIXED, Seen(in_backlog=True), None)
+    step = made().next_run(Seen(in_backlog=[True]))
     assert (step.run, step.trigger_ms, step.target) == (Run(0, SORTED, 0), AVAILABLE_NOW, "backlogEnd")
     assert step.ends_by_itself
-    assert next_step(MIXED, Seen(rule_holds=True), None).run == Run(0, SORTED, 0)
+    assert made(judge=rules(hold=True)).next_run(Seen()).run == Run(0, SORTED, 0)
 
 
 def test_a_first_start_without_backlog_is_stream() -> None:
-    step = next_step(MIXED, Seen(), None)
+    step = made().next_run(Seen())
     assert (step.run, step.trigger_ms, step.target, step.ends_by_itself) == (Run(0, STREAM), 0, None, False)
 
 
@@ -105,97 +116,166 @@ ONE_STAY = Ledger(4, 2, (), (Run(0, SORTED, 0), Run(3, STREAM)), published=0, pu
 
 
 def test_a_later_backlog_is_sorted_where_state_merges() -> None:
-    seen = Seen(planned=5, committed=5, in_backlog=True)
-    assert next_step(MIXED, seen, ONE_STAY).run == Run(6, SORTED, 1)
-    step = next_step(MIXED, replace(seen, merges=False), ONE_STAY)
+    seen = Seen(planned=5, committed=5, in_backlog=[True])
+    assert made(MIXED, ONE_STAY).next_run(seen).run == Run(6, SORTED, 1)
+    step = made(MIXED, unmergeable(ONE_STAY)).next_run(seen)
     assert (step.run, step.trigger_ms, step.ends_by_itself) == (Run(6, STREAM), 0, False)
 
 
 def test_a_planned_batch_is_replayed_as_it_was_planned() -> None:
-    first = next_step(MIXED, Seen(planned=2, committed=1, in_backlog=False), ONE_STAY)
+    first = made(MIXED, ONE_STAY).next_run(Seen(planned=2, committed=1, in_backlog=[False]))
     assert (first.run, first.target) == (Run(2, SORTED, 0), "backlogEnd")
-    later = next_step(MIXED, Seen(planned=5, committed=4, in_backlog=True), ONE_STAY)
+    later = made(MIXED, ONE_STAY).next_run(Seen(planned=5, committed=4, in_backlog=[True]))
     assert (later.run, later.target, later.replays_only) == (Run(5, STREAM), "none", True)
 
 
 @pytest.mark.parametrize("book", [ONE_STAY, replace(ONE_STAY, publishing=1)])
 def test_state_that_was_handed_over_comes_before_a_new_stay(book: Ledger) -> None:
-    seen = Seen(planned=2, committed=2, in_backlog=True, has_unread_seeds=book is ONE_STAY)
-    step = next_step(MIXED, seen, book)
+    seen = Seen(planned=2, committed=2, in_backlog=[True], has_unread_seeds=book is ONE_STAY)
+    step = made(MIXED, book).next_run(seen)
     assert (step.run, step.target, step.takes_state_first) == (Run(3, STREAM), "none", True)
 
 
 def test_a_query_whose_sources_have_ended_does_what_is_left() -> None:
-    step = next_step(MIXED, Seen(planned=5, committed=5, finished=(True, True)), ONE_STAY)
+    step = made(MIXED, ONE_STAY).next_run(Seen(planned=5, committed=5, finished=(True, True)))
     assert (step.finishes, step.trigger_ms, step.target) == (True, AVAILABLE_NOW, None)
-    assert not next_step(MIXED, Seen(finished=(True, False)), ONE_STAY).finishes
+    assert not made(MIXED, ONE_STAY).next_run(Seen(finished=(True, False))).finishes
     beside_frames = replace(MIXED, has_frames=True)
-    assert not next_step(beside_frames, Seen(finished=(True, True)), ONE_STAY).finishes
+    assert not made(beside_frames, ONE_STAY).next_run(Seen(finished=(True, True))).finishes
 
 
 # -- in a run ------------------------------------------------------------------------------------------------
 
 
 def test_a_stream_run_ends_where_backlog_begins() -> None:
-    assert at_batch_end(MIXED, LIVE, BatchEnd(in_backlog=True)) == Boundary(True)
-    assert at_batch_end(MIXED, LIVE, BatchEnd(in_backlog=False)) == Boundary(False)
-    assert at_batch_end(MIXED, LIVE, BatchEnd(in_backlog=True, merges=False)) == Boundary(False)
+    assert made(MIXED, step=LIVE).at_batch_end([True]) == Boundary(True)
+    assert made(MIXED, step=LIVE).at_batch_end([False]) == Boundary(False)
+    assert made(MIXED, unmergeable(ONE_STAY), step=LIVE).at_batch_end([True]) == Boundary(False)
     off = Facts(1_000, None, is_keyed=True)
-    assert at_batch_end(off, replace(LIVE, trigger_ms=1_000), BatchEnd(in_backlog=True)) == Boundary(False, 1_000)
+    assert made(off, step=replace(LIVE, trigger_ms=1_000)).at_batch_end([True]) == Boundary(False, 1_000)
 
 
 def test_a_sorted_run_ends_by_itself_but_for_streaming_frames() -> None:
-    assert at_batch_end(MIXED, IN_ROUND, BatchEnd(in_backlog=False, ends_stay=True)) == Boundary(False)
-    beside_frames = replace(MIXED, has_frames=True, has_rules=True)
-    assert at_batch_end(beside_frames, IN_ROUND, BatchEnd(in_backlog=False, ends_stay=True)) == Boundary(True)
+    assert made(MIXED, step=IN_ROUND).at_batch_end([False], ends_stay=True) == Boundary(False)
+    beside_frames = replace(MIXED, has_frames=True)
+    assert made(beside_frames, step=IN_ROUND).at_batch_end([False], ends_stay=True) == Boundary(True)
 
 
 def test_what_timers_left_over_follows_at_once() -> None:
     ticking = Step(Run(1, STREAM), 1_000)
     beside_frames = replace(MIXED, has_frames=True)
-    assert at_batch_end(beside_frames, ticking, BatchEnd(False, is_firing=True)).wait_ms == 0
-    assert at_batch_end(beside_frames, ticking, BatchEnd(False)).wait_ms == 1_000
+    assert made(beside_frames, step=ticking).at_batch_end([False], is_firing=True).wait_ms == 0
+    assert made(beside_frames, step=ticking).at_batch_end([False]).wait_ms == 1_000
 
 
 def test_when_a_stay_is_known_to_end() -> None:
-    assert ends_stay(MIXED, in_backlog=False, is_known=False)
-    assert not ends_stay(MIXED, in_backlog=True, is_known=False)
-    assert ends_stay(MIXED, in_backlog=True, is_known=True)
-    assert not ends_stay(replace(MIXED, has_frames=True, has_rules=True), in_backlog=False, is_known=False)
+    assert made().ends_stay([False], is_known=False)
+    assert not made().ends_stay([True], is_known=False)
+    assert made().ends_stay([True], is_known=True)
+    assert not made(replace(MIXED, has_frames=True), judge=rules()).ends_stay([False], is_known=False)
 
 
 def test_a_report_ends_a_run() -> None:
-    def leaves(step: Step = LIVE, **more: object) -> bool:
-        given = {"in_backlog": False, "merges": True, "has_running_sources": True, "finished": (False,), **more}
-        return after_report(MIXED, step, **given)  # type: ignore[arg-type]
+    def leaves(step: Step = LIVE, *, flag: bool | None = False, finished: bool = False) -> bool:
+        """``flag``: the source's by the newest report; None: it has reported that it has finished."""
+        coordinator = made(step=step)
+        if flag is None:
+            coordinator.finish("orders")
+        else:
+            coordinator.report("orders", flag)
+        return coordinator.after_report([finished])
 
     assert not leaves()
-    assert leaves(in_backlog=True)
-    assert not leaves(IN_ROUND, in_backlog=True)
-    assert leaves(has_running_sources=False, finished=(True,))
-    assert not leaves(has_running_sources=False, finished=(False,))  # reported late
-    assert not leaves(replace(LIVE, finishes=True), has_running_sources=False, finished=(True,))
+    assert leaves(flag=True)
+    assert not leaves(IN_ROUND, flag=True)
+    assert leaves(flag=None, finished=True)
+    assert not leaves(flag=None, finished=False)  # reported late
+    assert not leaves(replace(LIVE, finishes=True), flag=None, finished=True)
 
 
 # -- after a run ---------------------------------------------------------------------------------------------
 
 
 def test_what_follows_a_run() -> None:
-    assert after_run(MIXED, IN_ROUND, idle=False, left=False) == Then(True)
-    assert after_run(MIXED, IN_ROUND, idle=True, left=False) == Then(True, 1_000, is_drained=True)
-    assert after_run(replace(MIXED, interval_ms=5_000), IN_ROUND, idle=True, left=False).wait_ms == 5_000
-    assert after_run(MIXED, LIVE, idle=False, left=True) == Then(True)
-    assert after_run(MIXED, LIVE, idle=False, left=False) == Then(False)
+    assert made(MIXED, step=IN_ROUND).after_run(idle=False, left=False) == Then(True)
+    assert made(MIXED, step=IN_ROUND).after_run(idle=True, left=False) == Then(True, 1_000, is_drained=True)
+    assert made(replace(MIXED, interval_ms=5_000), step=IN_ROUND).after_run(idle=True, left=False).wait_ms == 5_000
+    assert made(MIXED, step=LIVE).after_run(idle=False, left=True) == Then(True)
+    assert made(MIXED, step=LIVE).after_run(idle=False, left=False) == Then(False)
     now = replace(MIXED, available_now=True)
-    assert after_run(now, IN_ROUND, idle=True, left=False).is_last_run
-    assert next_step(now, Seen(2, 2, in_backlog=True, is_last_run=True), ONE_STAY).run == Run(3, STREAM)
+    ended = made(now, ONE_STAY, IN_ROUND)
+    assert ended.after_run(idle=True, left=False).is_last_run
+    assert ended.next_run(Seen(2, 2, in_backlog=[True])).run == Run(3, STREAM)
 
 
 def test_the_end_of_all_input() -> None:
     finishing = replace(LIVE, finishes=True, trigger_ms=AVAILABLE_NOW)
-    assert after_run(MIXED, finishing, idle=False, left=False) == Then(False)
-    assert after_run(MIXED, finishing, idle=False, left=False, timers_done=False) == Then(True)
-    assert after_run(MIXED, finishing, idle=True, left=False, timers_done=False) == Then(False)
+    assert made(MIXED, step=finishing).after_run(idle=False, left=False) == Then(False)
+    assert made(MIXED, step=finishing).after_run(idle=False, left=False, timers_done=False) == Then(True)
+    assert made(MIXED, step=finishing).after_run(idle=True, left=False, timers_done=False) == Then(False)
+
+
+# -- every state ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("during_ms", [None, 0, 60_000])
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_every_combination_of_the_facts(during_ms: int | None, is_keyed: bool) -> None:
+    """The proposals' rules for a run, and that no other question contradicts the answer for it."""
+    both = (False, True)
+    for interval, sorts_each, now, frames, ours, joins in product((0, 1_000), both, both, both, both, both):
+        facts = Facts(
+            interval, during_ms, is_keyed, sorts_each_batch=sorts_each, available_now=now, ours=(ours,),
+            has_frames=frames, joins_results=joins,
+        )  # fmt: skip
+        mixed = is_keyed and (during_ms == 0 or (sorts_each and during_ms is not None))
+        for flag, ended, rule, mergeable, unread, last in product(both, both, (None, False, True), both, both, both):
+            if (rule is not None and not frames) or (flag and ended) or (last and not now):  # cannot be
+                continue
+            for planned, committed in ((None, None), (2, 1), (2, 2), (5, 4), (5, 5)):
+                ledger = None
+                if is_keyed and planned is not None:
+                    ledger = replace(ONE_STAY, operators=(("sum", {"mergeable": mergeable}),))
+                coordinator = made(facts, ledger, judge=None if rule is None else rules(hold=rule))
+                coordinator.then = Then(True, is_last_run=last)
+                step = coordinator.next_run(Seen(planned, committed, [flag], [ended], has_unread_seeds=unread))
+                state = (facts, flag, ended, rule, mergeable, unread, last, planned, committed)
+
+                backlog, is_replay = flag or bool(rule), planned != committed
+                merges = (mergeable or planned is None) and not joins
+                wants = mixed and backlog and not last
+                if is_replay and is_keyed:
+                    assert step.run == Run(planned, *((SORTED, 0) if planned == 2 else (STREAM, -1))), state
+                elif is_keyed:
+                    # A first stay finds no state. A later one must be able to merge into it, once that is complete.
+                    sorts = wants and (planned is None or merges) and not unread
+                    assert step.run is not None
+                    assert (step.run.vehicle is SORTED) == sorts, state
+                    assert step.run.first_batch == (0 if planned is None else planned + 1)
+                else:
+                    assert step.run is None
+                assert step.replays_only == (wants and merges and not step.is_sorted), state
+                over = ended and not frames and not step.ends_by_itself
+                assert step.finishes == over, state
+                assert (step.trigger_ms is AVAILABLE_NOW) == (now or over or step.ends_by_itself), state
+                if step.trigger_ms is not AVAILABLE_NOW:
+                    paced = during_ms is not None and ours and not frames  # by the sources themselves
+                    assert step.trigger_ms == (0 if paced else interval), state
+                assert step.target == ("backlogEnd" if step.is_sorted else "none" if step.replays_only else None)
+
+                # The run must not be told to end because of what it was decided with: it would start again and again.
+                assert not coordinator.at_batch_end([flag]).leaves, state
+                coordinator.begin({0: flag, **({} if rule is None else {1: rule})})
+                if ended:
+                    coordinator.finish(0)
+                else:
+                    assert not coordinator.after_report([ended]), state
+                # But for new backlog: a stream run gives way to a sorted one.
+                gives_way = mixed and merges and not (step.ends_by_itself or now or over)
+                assert coordinator.at_batch_end([True]).leaves == gives_way, state
+                coordinator.report(2, True)
+                assert coordinator.after_report([False]) == gives_way, state
+                assert (coordinator.mode == "backlog") == (during_ms is not None)
 
 
 # -- random lives --------------------------------------------------------------------------------------------
@@ -229,6 +309,7 @@ class Life:
     taken_in: set[int] = field(default_factory=set)
     drained: bool = False
     seed_batches: set[int] = field(default_factory=set)
+    coordinator: Coordinator = field(default_factory=made)
 
     def maybe_crash(self) -> None:
         if self.crashes and self.crashes.pop():
@@ -250,17 +331,17 @@ class Life:
         raise AssertionError(f"it does not end: {self}")
 
     def one_process(self) -> bool:
-        then = Then(True)
+        self.coordinator = made()
         for _ in range(3 * len(self.flags) + 20):
-            finished = (self.has_ended(self.planned),)
-            seen = Seen(
-                self.planned, self.committed, self.in_backlog_after(self.planned), finished=finished,
-                merges=self.merges, has_unread_seeds=self.unread and not self.drained, is_last_run=then.is_last_run,
+            self.coordinator.ledger = self.ledger
+            step = self.coordinator.next_run(
+                Seen(
+                    self.planned, self.committed, [self.in_backlog_after(self.planned)],
+                    [self.has_ended(self.planned)], has_unread_seeds=self.unread and not self.drained,
+                )
             )  # fmt: skip
-            step = next_step(MIXED, seen, self.ledger)
             idle, left = self.run(step)
-            then = after_run(MIXED, step, idle=idle, left=left)
-            if not then.goes_on:
+            if not self.coordinator.after_run(idle=idle, left=left).goes_on:
                 assert step.finishes
                 return True
         raise AssertionError(f"runs without end: {self}")
@@ -268,7 +349,7 @@ class Life:
     def run(self, step: Step) -> tuple[bool, bool]:
         run = step.run
         assert run is not None
-        ledger = self.ledger or Ledger(4, 2, ())
+        ledger = self.ledger or Ledger(4, 2, (("sum", {"mergeable": self.merges}),))
         if run.vehicle is STREAM and ledger.unpublished:
             epoch = ledger.last_epoch
             self.ledger = ledger = ledger.begin_publication(epoch)
@@ -278,7 +359,7 @@ class Life:
             self.ledger = ledger = ledger.publish(epoch)
             self.maybe_crash()
         self.drained = self.drained or step.takes_state_first
-        self.ledger = ledger = ledger.begin(run)
+        self.ledger = self.coordinator.ledger = ledger = ledger.begin(run)
         run = ledger.runs[-1]
         self.maybe_crash()
         idle = True
@@ -311,17 +392,18 @@ class Life:
                 handed_over = {ledger.published} - {-1}
                 assert self.taken_in >= handed_over, "a stay began on a state that lacks another"
             self.maybe_crash()
-            boundary = at_batch_end(MIXED, step, BatchEnd(self.in_backlog_after(batch), merges=self.merges))
+            boundary = self.coordinator.at_batch_end([self.in_backlog_after(batch)])
             self.committed, idle = batch, False
             if run.vehicle is STREAM and self.taken_in >= {ledger.published} and batch > run.first_batch:
                 self.unread = False  # removed when the batch after it runs
             self.maybe_crash()
             if boundary.leaves:
                 return idle, True
-            if after_report(
-                MIXED, step, in_backlog=self.in_backlog_after(batch), merges=self.merges,
-                has_running_sources=not self.has_ended(batch), finished=(self.has_ended(batch),),
-            ):  # fmt: skip
+            if self.has_ended(batch):
+                self.coordinator.finish("orders")
+            else:
+                self.coordinator.report("orders", self.in_backlog_after(batch))
+            if self.coordinator.after_report([self.has_ended(batch)]):
                 return idle, True
 
 

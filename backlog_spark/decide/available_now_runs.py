@@ -7,32 +7,18 @@ that end by themselves, each with its own rate limit, until the rules say that i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["Round", "RoundFacts", "after_round", "first_round", "leaves"]
+if TYPE_CHECKING:
+    from backlog_spark.decide.coordinator import Coordinator
+
+__all__ = ["Round", "after_round", "first_round", "leaves"]
 
 _WORTH_A_RESTART = 2.0
 """A round with another limit costs a restart of some seconds. A batch must become half or twice as large for that."""
 
 _SHORT_ROUND_MS = 10_000
 """A round's figures leave out rows that came while it ran. After a round of this length or less they are few."""
-
-
-@dataclass(frozen=True)
-class RoundFacts:
-    """The facts of a query that are fixed from its start on.
-
-    Parameters
-    ----------
-    interval_ms : int
-    during_backlog_ms : int or None
-        None: feature off; only phases with an end are rounds then.
-    has_rules : bool
-        Whether any rule is set.
-    """
-
-    interval_ms: int
-    during_backlog_ms: int | None
-    has_rules: bool
 
 
 @dataclass(frozen=True)
@@ -57,36 +43,33 @@ class Round:
     is_drained: bool = False
 
 
-def first_round(facts: RoundFacts, *, is_bounded: bool) -> bool:
+def first_round(coordinator: Coordinator, *, is_bounded: bool) -> bool:
     """Whether a phase begins with a round. ``is_bounded``: the phase has an end."""
     # Before the first batch nothing is known; a round finds out at little cost.
-    return is_bounded or (facts.during_backlog_ms is not None and facts.has_rules)
+    return is_bounded or (coordinator.facts.during_backlog_ms is not None and bool(coordinator.rules.needs))
 
 
-def leaves(facts: RoundFacts, *, in_round: bool, rule_holds: bool, limit: int, wanted: int) -> bool:
+def leaves(coordinator: Coordinator, *, in_round: bool, limit: int, wanted: int) -> bool:
     """Whether the present run is to end at the next batch boundary.
 
     Parameters
     ----------
-    rule_holds : bool
-        Whether a rule says that the query is in backlog.
     limit, wanted : int
         Rows per batch in this round, and the number that would be right now.
     """
     if not in_round:
-        return rule_holds and facts.during_backlog_ms is not None
+        return coordinator.rules.is_backlog and coordinator.facts.during_backlog_ms is not None
     return not 1 / _WORTH_A_RESTART < wanted / limit < _WORTH_A_RESTART
 
 
 def after_round(
-    facts: RoundFacts,
+    coordinator: Coordinator,
     *,
     in_round: bool,
     left: bool,
     idle: bool,
     is_bounded: bool,
     next_is_bounded: bool,
-    rule_holds: bool,
     took_ms: float,
 ) -> Round:
     """Decide what follows a run that ended without an error and was not stopped.
@@ -101,8 +84,6 @@ def after_round(
         It committed nothing.
     is_bounded, next_is_bounded : bool
         Whether its phase has an end, and whether the next phase has one.
-    rule_holds : bool
-        Whether a rule says that the query is in backlog.
     took_ms : float
     """
     if not in_round:
@@ -110,7 +91,7 @@ def after_round(
     if left:
         return Round(True, in_round=True)
     if is_bounded:
-        return Round(True, first_round(facts, is_bounded=next_is_bounded), next_phase=True)
+        return Round(True, first_round(coordinator, is_bounded=next_is_bounded), next_phase=True)
     if idle:
         return Round(True, is_drained=True)
-    return Round(True, rule_holds or took_ms > max(_SHORT_ROUND_MS, facts.interval_ms))
+    return Round(True, coordinator.rules.is_backlog or took_ms > max(_SHORT_ROUND_MS, coordinator.facts.interval_ms))
