@@ -101,7 +101,7 @@ torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at th
 check: $(PACKAGES) ## lint, format, types, and a smoke test of the built wheel in a clean environment
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy backlog_spark
+	@$(PY) -m mypy backlog_spark servers
 	@$(MAKE) $(SMOKE)
 
 docs: $(PACKAGES) ## the documentation site in site/; every warning is an error
@@ -170,7 +170,7 @@ java:
 # Java is looked for first: a missing one should not show after a download of 450 MB.
 $(PREPARED): $(PACKAGES) | java
 	@echo "setup 3/3: jars, MySQL, MariaDB and Kafka (downloads of 385 MB)"
-	@$(PY) -m backlog_spark.embedded prepare
+	@$(PY) -m servers prepare
 	@touch $@
 
 # Half of a JVM's start, of which the tests have a hundred.
@@ -203,7 +203,7 @@ $(PACKAGES): setup.cfg pyproject.toml constraints.txt | $(if $(filter test-fast,
 		rm -rf $(VENV) $(VENV).log; exit 1; }; \
 	rm -f $(VENV).log
 	@echo "setup 2/3: Python packages (PySpark is a download of 450 MB)"
-	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[embedded,cli,metrics,test,dev]' >$(LOG) 2>&1 || { \
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[servers,cli,metrics,test,dev]' >$(LOG) 2>&1 || { \
 		echo "error: pip could not install the packages: $$( \
 			{ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | sed 's/^ *//' | tail -n 1). Is the package index reachable? (log: $(LOG))" >&2; \
 		exit 1; }

@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import backlog_spark as bs
-from backlog_spark.embedded.jars import jdbc_jar
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.snapshot import STREAMING, Fingerprint, fingerprint, jdbc_frame
 from examples.demo import load
 from examples.freshness import read_log
+from servers.jars import jdbc_jar
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -36,9 +36,9 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from examples.demo import load
+from servers.mysql import MySQLServer
 
 _DATABASE, _NAME = "shop", "orders"
 _SINGLE = 10  # fewer transactions of one row, by this factor

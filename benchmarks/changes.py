@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 __all__ = ["MARK_ID", "MARK_KEY", "Application", "changing", "fill", "reset"]
 

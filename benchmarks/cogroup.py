@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import backlog_spark as bs
-from backlog_spark.embedded.session import local_session
 from benchmarks.backlogs import Written, batch_time, ours_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -40,8 +40,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 import backlog_spark as bs
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
 from backlog_spark.spark.session import register
 from benchmarks import by_hand
 from benchmarks.by_hand import METADATA
@@ -49,6 +47,8 @@ from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, r
 from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
 from benchmarks.processes import jvm_of, spent, usage
 from examples.freshness import Commit, gaps, percentile, read_log, waits
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
-from backlog_spark.embedded.jars import spark_kafka_jars
-from backlog_spark.embedded.kafka import KafkaServer
-from backlog_spark.embedded.session import local_session
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
+from servers.jars import spark_kafka_jars
+from servers.kafka import KafkaServer
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,11 +31,11 @@ import pymysql
 import backlog_spark as bs
 from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource, inspect
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
 from backlog_spark.sinks import BatchInfo, DeltaAppend, Sink, SinkContext
 from backlog_spark.spi import add_connector
 from benchmarks.common import arguments_parser, main
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 __all__ = ["TracedDataSource", "inspect"]
 

@@ -35,11 +35,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
-from backlog_spark.embedded.session import local_session
 from benchmarks.backlogs import foreach_batch_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
 from benchmarks.per_key import PER_KEY_ROWS, per_key_time
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

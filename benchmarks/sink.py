@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backlog_spark.embedded.session import local_session
 from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
 from benchmarks.by_hand import merge
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.snapshot import fingerprint
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,12 +26,12 @@ import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from backlog_spark.embedded.jars import jdbc_jar
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
 from backlog_spark.spark.session import register
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from examples.demo import load
+from servers.jars import jdbc_jar
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import backlog_spark as bs
-from backlog_spark.embedded.session import local_session
 from benchmarks.backlogs import Written, batch_time, fingerprint, ours_time, stream_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
+from servers.session import local_session
 
 if TYPE_CHECKING:
     import pandas as pd

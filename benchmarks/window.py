@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import backlog_spark as bs
-from backlog_spark.embedded.session import local_session
 from benchmarks.backlogs import Written, batch_time, fingerprint, foreach_batch_time, ours_time, stream_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
+from servers.session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

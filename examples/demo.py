@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 from .common import arguments_parser, follow, main, outcome, write_report
 from .freshness import freshness, read_log

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.request import urlopen
 
-from backlog_spark.embedded.cache import cache_dir
-from backlog_spark.embedded.jars import delta_jars
-from backlog_spark.embedded.kafka import KafkaServer
-from backlog_spark.embedded.launch import launch
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.server import free_port
-from backlog_spark.embedded.spark_cluster import SCRIPTS, SparkCluster, kill_group
+from servers.cache import cache_dir
+from servers.jars import delta_jars
+from servers.kafka import KafkaServer
+from servers.launch import launch
+from servers.mysql import MySQLServer
+from servers.server import free_port
+from servers.spark_cluster import SCRIPTS, SparkCluster, kill_group
 
 from .cluster_data import PARTS, QUERIES
 from .common import main

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import backlog_spark as bs
-from backlog_spark.embedded.kafka import KafkaServer
-from backlog_spark.embedded.session import local_session
+from servers.kafka import KafkaServer
+from servers.session import local_session
 
 from .common import arguments_parser, follow, main, outcome, write_report
 

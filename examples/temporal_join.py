@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import backlog_spark as bs
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.session import local_session
+from servers.mysql import MySQLServer
+from servers.session import local_session
 
 from .common import main
 

@@ -36,7 +36,7 @@ def java_options() -> dict[str, str]:
 
 def _archive() -> Path:
     """Its path in the tests' environment, if it exists."""
-    from backlog_spark.embedded.jars import java_executable
+    from servers.jars import java_executable
 
     java = java_executable()
     version = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
@@ -65,7 +65,7 @@ def _use_spark() -> None:
     from pyspark import SparkContext
 
     import backlog_spark as bs
-    from backlog_spark.embedded.session import local_session
+    from servers.session import local_session
 
     spark = local_session("classes", conf={"spark.sql.shuffle.partitions": "2", "spark.backlog.progress": "off"})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -14,8 +14,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.kafka import KafkaServer
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.kafka import KafkaServer
+    from servers.mysql import MySQLServer
 
 
 # Fixtures that are a process of their own, or start one. A test that starts one itself is marked.
@@ -81,9 +81,9 @@ SPARK_AVRO = (
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """A session with Delta for the whole run: local, or on a cluster. The first test that asks for it starts it."""
-    from backlog_spark.embedded.jars import Artifact, fetch, spark_kafka_jars
-    from backlog_spark.embedded.session import local_session
-    from backlog_spark.embedded.spark_cluster import SparkCluster
+    from servers.jars import Artifact, fetch, spark_kafka_jars
+    from servers.session import local_session
+    from servers.spark_cluster import SparkCluster
 
     jars = [*spark_kafka_jars(), *fetch([Artifact(*SPARK_AVRO)])]
     conf = {
@@ -126,7 +126,7 @@ def pool() -> Iterator[Callable[..., MySQLServer]]:
 @pytest.fixture(scope="session")
 def mysql(pool: Callable[..., MySQLServer]) -> MySQLServer:
     """A real MySQL server."""
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
     return pool(MySQLServer)
 
@@ -134,7 +134,7 @@ def mysql(pool: Callable[..., MySQLServer]) -> MySQLServer:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
     """A real Kafka broker for the whole run; tests use topics of their own."""
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
     with KafkaServer() as server:
         yield server

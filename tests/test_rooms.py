@@ -13,19 +13,19 @@ ROOT = Path(__file__).parent.parent
 # Lowest first: a room imports only from those before it.
 ROOMS = (
     "errors", "common", "spi", "model", "decide", "state", "operators", "spark", "sinks", "runner", "native", "api",
-    "streamsql", "pipelines", "tools", "embedded",
+    "streamsql", "pipelines", "tools",
 )  # fmt: skip
 FOR_CONNECTORS = ("connectors", "errors", "common", "spi")
 
 
 def modules() -> dict[str, Path]:
     found = {}
-    for top in ("backlog_spark", "connectors"):
+    for top in ("backlog_spark", "connectors", "servers"):
         for path in (ROOT / top).rglob("*.py"):
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             # backlog_spark/connectors is a link to the folder.
-            found[name if name.startswith("backlog_spark") else f"backlog_spark.{name}"] = path
+            found[f"backlog_spark.{name}" if top == "connectors" else name] = path
     return found
 
 
@@ -57,11 +57,11 @@ ARROWS = arrows()
 
 def room(module: str) -> str:
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "backlog_spark"
+    return parts[1] if len(parts) > 1 and parts[0] == "backlog_spark" else parts[0]
 
 
 def test_every_module_is_in_a_room() -> None:
-    assert {room(module) for module in ARROWS} - {"backlog_spark", "connectors"} == set(ROOMS)
+    assert {room(module) for module in ARROWS} - {"backlog_spark", "connectors", "servers"} == set(ROOMS)
 
 
 @pytest.mark.parametrize("name", ROOMS)
@@ -80,6 +80,14 @@ def test_connectors_import_the_contract_alone() -> None:
         if room(target) not in FOR_CONNECTORS
     }
     assert not new
+
+
+def test_the_servers_stand_beside_the_package() -> None:
+    """They run from a checkout: whoever installs the package does not get them."""
+    into = {(m, t) for m, targets in ARROWS.items() if room(m) != "servers" for t in targets if room(t) == "servers"}
+    assert not into
+    needed = {room(t) for m, targets in ARROWS.items() if room(m) == "servers" for t in targets}
+    assert needed == {"servers", "errors"}
 
 
 def test_a_connector_imports_no_other() -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks import freshness, sink
 from benchmarks.common import result
 from benchmarks.freshness import Measured
 from benchmarks.processes import Usage, spent, usage
 from examples.freshness import Commit, gaps, greatest, percentile, read_log, waits
 from examples.freshness import freshness as sentence
+from servers.mysql import MySQLServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

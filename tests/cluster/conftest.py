@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded.spark_cluster import SparkCluster
+from servers.spark_cluster import SparkCluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

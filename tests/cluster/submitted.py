@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backlog_spark.embedded.jars import delta_jars, spark_kafka_jars
-from backlog_spark.embedded.spark_cluster import Executor, SparkCluster, kill_group
+from servers.jars import delta_jars, spark_kafka_jars
+from servers.spark_cluster import Executor, SparkCluster, kill_group
 
 from .conftest import REPOSITORY
 

@@ -18,8 +18,8 @@ from tests.operators.scripted import append
 from .submitted import Submitted
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
-    from backlog_spark.embedded.spark_cluster import SparkCluster
+    from servers.mysql import MySQLServer
+    from servers.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.process
 

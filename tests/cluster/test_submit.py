@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.embedded.spark_cluster import SparkCluster
+from servers.spark_cluster import SparkCluster
 from tests.cluster.conftest import REPOSITORY
 from tests.integration.submitting import archived, bare_python, submit, zipped_package
 from tests.integration.topics import Topic
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 pytestmark = pytest.mark.process
 

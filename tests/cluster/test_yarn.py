@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from backlog_spark.embedded.jars import delta_jars
+from servers.jars import delta_jars
 from tests.connectors.mysql_cdc.replay import table_rows
 from tests.integration.submitting import archived, bare_python, zipped_package
 
@@ -24,7 +24,7 @@ from .yarn import wait, yarn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 pytestmark = [pytest.mark.process, pytest.mark.grid]
 HOME = Path(pyspark.__file__).parent

@@ -13,7 +13,7 @@ from typing import IO
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from backlog_spark.embedded.jars import Artifact, fetch
+from servers.jars import Artifact, fetch
 
 # Hadoop's version is that of Spark 4.2.0. The others are what the mini cluster imports.
 JARS = [

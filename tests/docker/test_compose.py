@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from backlog_spark.embedded.kafka_jars import KAFKA_VERSION
-from backlog_spark.embedded.spark_cluster import SCRIPTS
 from examples.cluster_data import parser
+from servers.kafka_jars import KAFKA_VERSION
+from servers.spark_cluster import SCRIPTS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, Any] = yaml.safe_load(TEXT)["services"]
 ENVIRONMENT = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / ".env").read_text(), re.MULTILINE))
-# What `make demo-cluster` and the tests run: examples/demo_cluster.py and backlog_spark/embedded/spark_cluster.py.
+# What `make demo-cluster` and the tests run: examples/demo_cluster.py and servers/spark_cluster.py.
 RUN_HERE = {"changes.sh", "job.sh", "kafka.sh", "mysql.sh", "spark-master.sh", "spark-worker.sh"}
 
 
@@ -38,9 +38,7 @@ def test_each_container_runs_a_script_that_runs_here_too() -> None:
     assert {name for name, scripts in found.items() if not scripts} == {"prometheus", "grafana"}
     scripts = {scripts[0] for scripts in found.values() if scripts}
     assert scripts == RUN_HERE
-    code = "".join(
-        (ROOT / path).read_text() for path in ("examples/demo_cluster.py", "backlog_spark/embedded/spark_cluster.py")
-    )
+    code = "".join((ROOT / path).read_text() for path in ("examples/demo_cluster.py", "servers/spark_cluster.py"))
     for script in scripts:
         assert f'"{script}"' in code
         assert os.access(SCRIPTS / script, os.X_OK)

@@ -17,8 +17,8 @@ import pyspark
 from packaging.requirements import Requirement
 
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.embedded import jars
 from backlog_spark.tools.command import command
+from servers import jars
 
 from .blocks import ROOT
 

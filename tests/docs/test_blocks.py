@@ -32,7 +32,7 @@ from .test_pages import PAGES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 ALL = [(page, language, code) for page in PAGES for language, code in blocks(page)]
 ENGINES = {"mysql_cdc_signals.md": "mysql", "quickstart.md": "mysql", "sinks.md": "spark"}

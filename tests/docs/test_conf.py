@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from backlog_spark.embedded.session import _LOG4J2
 from backlog_spark.runner.metrics import METRICS
+from servers.session import _LOG4J2
 
 CONF = Path(__file__).parents[2] / "conf"
 

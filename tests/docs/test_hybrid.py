@@ -21,7 +21,7 @@ from tests.integration.topics import Topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from .blocks import ROOT, blocks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 EXAMPLES = ROOT / "examples" / "pipelines"
 PAGE = (ROOT / "docs" / "pipelines.md").read_text()

@@ -18,7 +18,7 @@ from tests.connectors.mysql_cdc.replay import table_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

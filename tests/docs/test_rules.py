@@ -20,7 +20,7 @@ from tests.integration.topics import Topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 

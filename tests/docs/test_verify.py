@@ -14,7 +14,7 @@ from tests.verify.jobs import create, run_to_the_end, source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
 _START, COMPARE, ELSEWHERE, REPAIR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -101,7 +101,7 @@ def _die_when_the_log_is_mended(how: str) -> None:
 
 
 def main() -> None:
-    from backlog_spark.embedded.jars import spark_kafka_jars
+    from servers.jars import spark_kafka_jars
 
     job = json.loads(sys.argv[1])
     if how := job.get("dies_when_the_log_is_mended"):

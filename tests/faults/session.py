@@ -12,7 +12,7 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBase
 
 def job_session(**conf: str) -> SparkSession:
     """A local session for a short life, in which checkpoints are written as Spark does by default."""
-    from backlog_spark.embedded.session import local_session
+    from servers.session import local_session
 
     own = {
         "spark.driver.memory": "1g",

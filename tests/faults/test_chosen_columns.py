@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import SettingError
+from servers.mariadb import MariaDBServer
 from tests.connectors.mysql_cdc.replay import Writers, options
 
 from .job import start

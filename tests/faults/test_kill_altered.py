@@ -18,7 +18,7 @@ from .test_kill_driver import Job, after_the_switch, run_and_kill, wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 ROWS = 3_000
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, options, table_rows
 
 from .job import start

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.running import start
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import forget_log
 from tests.pipelines.test_running import running, settings, wait_for
 

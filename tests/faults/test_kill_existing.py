@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import Writers, options
 
 from .test_kill_driver import (

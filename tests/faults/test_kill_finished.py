@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     import backlog_spark as bs
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 LIMIT_S = 300
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -26,7 +26,7 @@ from .watching import newest, versions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 FILES, ROWS = 4, 200
 LIMIT_S = 300

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, Writers, options
 
 from .test_kill_driver import ROWS, Job, create, finish, run_and_kill

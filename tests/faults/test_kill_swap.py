@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.online import PlainWriters, online
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, options
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import s3fs
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import Writers, options, table_rows
 from tests.sinks.s3 import lake, s3a
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backlog_spark.embedded.jars import delta_jars
+from servers.jars import delta_jars
 
 __all__ = ["archived", "bare_python", "submit", "zipped_package"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 _META = "_change_type,_commit_timestamp,_commit_seq,_database,_table,_columns"
 
@@ -171,7 +171,7 @@ def test_each_altered_table_of_a_copied_database_equals_its_source(
 def test_each_of_many_altered_tables_equals_its_source(
     spark: SparkSession, pool: Callable[..., MySQLServer], tmp_path: Path, seed: int
 ) -> None:
-    from backlog_spark.embedded.mariadb import MariaDBServer
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mariadb import MariaDBServer
+    from servers.mysql import MySQLServer
 
     _try(spark, pool(MySQLServer if seed % 2 else MariaDBServer), tmp_path, seed, 24)

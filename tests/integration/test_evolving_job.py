@@ -17,7 +17,7 @@ from .test_main_job import wait
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 def start(spark: SparkSession, server: MySQLServer, root: Path, *, merge_schema: bool) -> bs.BacklogQuery:

@@ -19,7 +19,7 @@ from .test_main_job import wait
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 LIMIT = 40
 

@@ -16,7 +16,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
-from backlog_spark.embedded.kafka import KafkaServer
+from servers.kafka import KafkaServer
 
 from .topics import Topic
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.embedded.kafka import KafkaServer
+from servers.kafka import KafkaServer
 from tests.operators.conftest import Collect
 
 from .topics import Topic

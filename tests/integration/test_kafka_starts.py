@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 
 def options(kafka: KafkaServer, topic: Topic, **more: Any) -> dict[str, str]:

@@ -16,7 +16,7 @@ from .test_main_job import contents, wait, writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 import backlog_spark as bs
 

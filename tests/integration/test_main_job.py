@@ -21,7 +21,7 @@ from tests.connectors.mysql_cdc.replay import options, table_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 ROWS = 3_000
 LIMIT_S = 300

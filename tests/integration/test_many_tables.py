@@ -15,7 +15,7 @@ from .test_main_job import wait
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 SHARDS = ("part_0", "part_1")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backlog_spark.decide.steps import Mode
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, Writers, table_rows
 
 from .test_main_job import contents, create, wait, writer

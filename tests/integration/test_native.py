@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 
 def parquet(folder: Path, files: int, rows: int = 100) -> int:

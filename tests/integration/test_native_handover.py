@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamReader
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 DDL = "n long, at timestamp, p long"
 FIRST_MS = 1_767_225_600_000  # 2026-01-01

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded.jars import delta_jars
-from backlog_spark.embedded.launch import launch
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.server import free_port
+from servers.jars import delta_jars
+from servers.launch import launch
+from servers.mysql import MySQLServer
+from servers.server import free_port
 from tests.docs.blocks import python_blocks
 
 ROOT = Path(__file__).parents[2]

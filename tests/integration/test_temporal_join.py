@@ -15,7 +15,7 @@ from examples.temporal_join import counts, joined, load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 USERS = 5_000
 LIMIT_S = 300

@@ -19,7 +19,7 @@ from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 PASSWORD = "not-to-be-shown"
 

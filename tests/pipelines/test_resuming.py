@@ -16,7 +16,7 @@ from tests.pipelines.test_commands import findings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 OF_CHECKPOINT = "the checkpoint was made with"
 

@@ -23,7 +23,7 @@ from backlog_spark.pipelines.running import session_for, start, wait
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 LIMIT_S = 300
 
@@ -68,7 +68,7 @@ def running(file: Path, log: Path, **environment: str) -> Iterator[subprocess.Po
 
 
 def settings(**more: str) -> str:
-    from backlog_spark.embedded.jars import delta_jars
+    from servers.jars import delta_jars
 
     given = {
         "spark.master": "local[2,4]",

@@ -16,7 +16,7 @@ __all__ = ["lake", "s3a"]
 
 def s3a(options: Mapping[str, str]) -> dict[str, str]:
     """The same for Spark: its settings for ``s3a://``."""
-    from backlog_spark.embedded.s3a_jars import s3a_jars
+    from servers.s3a_jars import s3a_jars
 
     settings = {
         "endpoint": options["AWS_ENDPOINT_URL"],

@@ -19,7 +19,7 @@ from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, optio
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 COLUMNS = "_change_type,_commit_timestamp,_commit_seq,_database,_table,_columns"
 TYPES = {

@@ -17,7 +17,7 @@ from .test_delta_tables import rows, server, source, started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 __all__ = ["server"]
 

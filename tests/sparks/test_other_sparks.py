@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import Writers, apply, options, table_rows
 from tests.integration.topics import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.kafka import KafkaServer
+    from servers.kafka import KafkaServer
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = Path(os.environ.get("SPARKS", ROOT / ".venv"))

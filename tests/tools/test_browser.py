@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.tools.report import page
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from backlog_spark.tools.ui import LiveServer
+from servers.kafka import KafkaServer
 from tests.integration.topics import Topic
 from tests.operators.conftest import Collect
 

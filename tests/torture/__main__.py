@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.server import ServerError
+from servers.mariadb import MARIADB_SERVERS
+from servers.mysql import MySQLServer
+from servers.server import ServerError
 
 from .job import CONF
 from .lives import torture_lives
@@ -130,7 +130,7 @@ def _turn(seed: int) -> tuple[type[MySQLServer], bool]:
 
 
 def _session() -> SparkSession:
-    from backlog_spark.embedded.session import local_session
+    from servers.session import local_session
 
     return local_session("torture", conf=CONF)
 

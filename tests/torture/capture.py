@@ -25,8 +25,8 @@ from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader, Snap
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.tables_at import tables_at
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, reader
 
 from .tables import PATTERN, READER, SIGNALS, TABLES, Shape, family, fate, plain

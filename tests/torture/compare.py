@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .capture import EMPTIED, Row
 from .oracle import Change, Image, Log, rows_of

@@ -54,7 +54,7 @@ def start(spark: Any, job: dict[str, Any]) -> list[bs.BacklogQuery]:
 
 
 def main() -> None:
-    from backlog_spark.embedded.session import local_session
+    from servers.session import local_session
 
     job = json.loads(sys.argv[1])
     queries = start(local_session("torture", conf=CONF), job)

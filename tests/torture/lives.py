@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark import verify
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options
 
 from .capture import EMPTIED, Row

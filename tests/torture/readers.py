@@ -16,7 +16,7 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables
 from backlog_spark.connectors.mysql_cdc.snapshot import planner as snapshot_planner
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .capture import Capture
 from .compare import compare

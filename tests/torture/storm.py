@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb
 
 from .repeating import LATER, Repeating

@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .repeating import LATER, Repeating
 from .tables import DATABASE, TABLES, Shape, columns_of, following

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 DATABASE = "torture"
 TABLES = ("t_1", "t_2")

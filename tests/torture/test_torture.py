@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pymysql
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.server import ServerError
+from servers.mysql import MySQLServer
+from servers.server import ServerError
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 from .__main__ import crashed

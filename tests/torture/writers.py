@@ -13,7 +13,7 @@ from typing import Any
 
 import pymysql
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .tables import DATABASE, KEYS, TABLES, Shape, insert
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS
 
 

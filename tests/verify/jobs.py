@@ -17,7 +17,7 @@ from tests.connectors.mysql_cdc.replay import Writers, options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 LIMIT_S = 300
 EVERY = 3  # one key in so many is left alone by the writers

@@ -17,7 +17,7 @@ from .jobs import create, run_to_the_end, source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from .jobs import source, wait
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row, SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 UNIQUE = [name for name, kind in KINDS.items() if kind.unique]
 

@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 import backlog_spark as bs
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 from tests.connectors.mysql_cdc.server.test_failover import caught_up, replicating, word
 

@@ -20,7 +20,7 @@ from .jobs import create, found, run_to_the_end, source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 # Delta has no column with a blank in its name.
 TYPES = {name: kind for name, kind in COLUMNS.items() if " " not in name} | {

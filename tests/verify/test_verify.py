@@ -18,7 +18,7 @@ from .jobs import EVERY, Beside, corrupt, create, found, source, wait
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 ROWS = 600
 

@@ -18,7 +18,7 @@ from tests.sinks.test_delta_tables import source, started
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 @pytest.fixture(params=SERVERS_IN_GRID)

@@ -16,7 +16,7 @@ from backlog_spark.connectors.mysql_cdc.schema.keys import Key, key_kind, key_ra
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.server.mysql import low_watermark
 from backlog_spark.connectors.mysql_cdc.server.watermark import resume_after, watermark
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .replay import Writers, is_mariadb
 

@@ -12,7 +12,7 @@ from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout
 from backlog_spark.connectors.mysql_cdc.schema.packed import read_length
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .replay import options
 

@@ -11,7 +11,7 @@ from .replay import Writers
 if TYPE_CHECKING:
     import random
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 def online(server: MySQLServer, table: str, alter: str) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mariadb import MARIADB_SERVERS, MariaDBServer
+from servers.mysql import MySQLServer
 
 KEYS = 400
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .altered import Target, snapshot_of
 from .replay import options

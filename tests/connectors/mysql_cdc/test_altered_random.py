@@ -15,8 +15,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 
 from .altered import Target, snapshot_of
 from .replay import is_mariadb, options

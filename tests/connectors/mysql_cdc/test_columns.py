@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.source import check, check_resume, check_start
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 
 from .replay import Writers, apply, is_mariadb, options, read, reader, take
 

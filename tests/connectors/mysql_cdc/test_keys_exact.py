@@ -15,8 +15,8 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.reader import SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MariaDBServer
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mariadb import MariaDBServer
+from servers.mysql import MySQLServer
 
 from .kinds import KINDS, Kind, KindWriters, Row, create, in_range, now, plain, tables_at
 from .replay import EVERY_MARIADB, options, read, reader

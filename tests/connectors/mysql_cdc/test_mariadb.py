@@ -21,8 +21,8 @@ from backlog_spark.connectors.mysql_cdc.server.gtid import MariaDbGtids
 from backlog_spark.connectors.mysql_cdc.server.mysql import connect, low_watermark, query
 from backlog_spark.connectors.mysql_cdc.server.watermark import PositionWatermark, watermark
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mariadb import MariaDBServer
 
 from .replay import EVERY_MARIADB, Writers, apply, options, read, reader, table_rows, take
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
+from servers.mariadb import MariaDBServer
 
 from .replay import EVERY_MARIADB, options, read, reader, take
 

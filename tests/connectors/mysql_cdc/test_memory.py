@@ -17,7 +17,7 @@ from backlog_spark.connectors.mysql_cdc.schema.types import Column
 from .replay import SERVERS_IN_GRID, options, reader
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 MIB = 1 << 20
 MOST = 300 * MIB

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 
 from .replay import SERVERS, options, reader, take
 

@@ -18,9 +18,9 @@ from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.server import continuity
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MariaDBServer
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mariadb import MariaDBServer
+from servers.mysql import MySQLServer
 
 from .replay import SERVERS, is_mariadb, options, read, reader
 

@@ -17,9 +17,9 @@ from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.signals import applied, check_condition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import check, check_signal
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.signals import Signal
+from servers.mysql import MySQLServer
 
 from .replay import options, reader, table_rows, take
 from .test_requests import drained, live

@@ -16,8 +16,8 @@ from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables as joining
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import check_start
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 
 from .replay import Writers, options, read, reader, table_rows, take
 

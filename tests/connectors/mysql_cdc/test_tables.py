@@ -20,7 +20,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from .replay import Writers, apply, options, read, reader, table_rows, take
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 SHARDS = ("orders_0", "orders_1", "orders_2")
 PATTERN = r"many\.orders_\d+"

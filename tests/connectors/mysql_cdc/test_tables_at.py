@@ -12,8 +12,8 @@ from backlog_spark.connectors.mysql_cdc.offsets import Offset
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.tables_at import as_of, tables_at
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 
 from .replay import Writers, apply, forget_log, options, reader, table_rows, take
 

@@ -18,7 +18,7 @@ from backlog_spark.connectors.hybrid.kafka import workers
 from backlog_spark.connectors.hybrid.kafka.arrow import raw_schema
 from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
 from backlog_spark.connectors.hybrid.phases import Columns, Limit, Position, Step
-from backlog_spark.embedded.kafka import KafkaServer
+from servers.kafka import KafkaServer
 
 __all__ = ["ALL", "PASSWORD", "USER", "Broker", "read", "step"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backlog_spark.embedded.kafka import KafkaServer
+from servers.kafka import KafkaServer
 
 from .broker import PASSWORD, USER, Broker
 

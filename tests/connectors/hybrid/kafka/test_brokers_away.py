@@ -10,8 +10,8 @@ import pytest
 
 from backlog_spark.connectors.hybrid.kafka.client import Unreachable
 from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
-from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.errors import BacklogError
+from servers.kafka import KafkaServer
 
 from .broker import PASSWORD, USER, Broker, read, step
 

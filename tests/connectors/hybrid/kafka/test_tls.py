@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.errors import BacklogError
+from servers.kafka import KafkaServer
 
 from .broker import Broker, read, step
 

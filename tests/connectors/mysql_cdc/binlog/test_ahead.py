@@ -12,7 +12,7 @@ from backlog_spark.connectors.mysql_cdc.binlog import ahead
 from backlog_spark.connectors.mysql_cdc.binlog.ahead import carried, packed
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 
 Row = tuple[Any, ...]

@@ -14,7 +14,7 @@ from backlog_spark.errors import SettingError
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 LAG = {"backlogLagThreshold": "5 min"}
 

@@ -17,8 +17,8 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server.mysql import end_position
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, options, read, reader, take
 
 pytestmark = pytest.mark.parametrize("mysql", SERVERS[:1], indirect=True)  # MariaDB tells what it has synced

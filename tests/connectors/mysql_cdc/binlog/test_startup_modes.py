@@ -15,7 +15,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.mysql_cdc.replay import forget_log, is_mariadb, options, reader, take
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 def create(server: MySQLServer, name: str, *, in_new_log: bool = False) -> str:

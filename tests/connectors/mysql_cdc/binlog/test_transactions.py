@@ -15,7 +15,7 @@ from backlog_spark.errors import BacklogError
 from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, options, reader, table_rows, take
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 TABLE = "broken.t"
 ROWS = 3_000

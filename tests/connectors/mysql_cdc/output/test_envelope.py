@@ -13,7 +13,7 @@ from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, reader, take
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 TYPES = {
     "id": ("INT", "7", 7),

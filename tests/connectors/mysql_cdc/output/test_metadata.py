@@ -15,7 +15,7 @@ from backlog_spark.errors import SettingError
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, reader, take
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS, text_decoder
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, is_mariadb, is_mysql_8, options, read, reader, take
 
 BYTES = [bytes([byte]) for byte in range(256)]

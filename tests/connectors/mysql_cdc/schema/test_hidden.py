@@ -13,8 +13,8 @@ from backlog_spark.connectors.mysql_cdc.schema.hidden import hidden_columns
 from backlog_spark.connectors.mysql_cdc.schema.table import Hidden, SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb, is_mysql_8, options, read, reader
 from tests.connectors.mysql_cdc.server.test_unlogged import drained
 

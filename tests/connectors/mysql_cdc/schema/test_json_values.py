@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.schema.json_values import from_text
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 # As SQL: what cannot be written as JSON text has a type of its own inside.

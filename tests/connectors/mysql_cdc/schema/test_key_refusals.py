@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.source import check, inspect
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader
 from tests.connectors.mysql_cdc.test_refusals import LIMIT, refusal
 

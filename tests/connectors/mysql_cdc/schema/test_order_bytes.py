@@ -11,7 +11,7 @@ from backlog_spark.connectors.mysql_cdc.schema.key_order import OrderBytes
 from backlog_spark.connectors.mysql_cdc.schema.keys import text_literal
 from backlog_spark.connectors.mysql_cdc.schema.table_key import KEY_CHARSETS, weights_order
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb
 
 # Cases, accents, expansions, contractions, ignorables, blanks, controls, scripts, and what lies beyond 16 bits

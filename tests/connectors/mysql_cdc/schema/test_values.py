@@ -21,8 +21,8 @@ from backlog_spark.connectors.mysql_cdc.server.watermark import resume_after
 from backlog_spark.connectors.mysql_cdc.snapshot import reading as snapshot
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader, take
 
 COLUMNS = {

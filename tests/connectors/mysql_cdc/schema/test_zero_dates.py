@@ -9,8 +9,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 
 SMALL, LARGE = "", ", t TEXT"  # a table that is fetched as one value, and one that is fetched row by row

@@ -15,8 +15,8 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server import continuity
 from backlog_spark.connectors.mysql_cdc.server.continuity import _same_32_bits
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, is_mariadb, options, read, reader, take
 
 from .test_unlogged import drained

@@ -15,9 +15,9 @@ from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, re
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mariadb import MariaDBServer
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mariadb import MariaDBServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.proxy import Proxy
 from tests.connectors.mysql_cdc.replay import (
     EVERY_MARIADB,

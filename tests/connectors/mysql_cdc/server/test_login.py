@@ -20,9 +20,9 @@ from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server.connection import connect, query
 from backlog_spark.connectors.mysql_cdc.server.login import Login
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mariadb import MARIADB_SERVERS
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, reader, take
 
 SECRET = "p'w\\d ü"

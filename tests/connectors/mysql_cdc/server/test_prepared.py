@@ -18,8 +18,8 @@ from backlog_spark.connectors.mysql_cdc.server import prepared
 from backlog_spark.connectors.mysql_cdc.server.connection import open_connection, query
 from backlog_spark.connectors.mysql_cdc.server.prepared import fetch
 from backlog_spark.connectors.mysql_cdc.snapshot import reading as snapshot
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import SettingError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 
 MIB = 1 << 20

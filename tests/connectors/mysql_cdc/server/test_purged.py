@@ -19,7 +19,7 @@ from backlog_spark.connectors.mysql_cdc.server.purged import lacks_nothing
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.tables_at import tables_at
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import apply, forget_log, is_mariadb, options, read, reader, table_rows, take
 
 from .test_unlogged import drained

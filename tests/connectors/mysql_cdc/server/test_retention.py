@@ -17,7 +17,7 @@ from backlog_spark.errors import BacklogError
 from tests.connectors.mysql_cdc.replay import forget_log, options, reader
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 HOUR = 3_600_000
 

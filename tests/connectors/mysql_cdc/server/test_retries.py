@@ -22,8 +22,8 @@ from backlog_spark.connectors.mysql_cdc.server.connection import connect, open_c
 from backlog_spark.connectors.mysql_cdc.server.retries import ConnectionLost, Retries, is_transient, retrying
 from backlog_spark.connectors.mysql_cdc.snapshot import reading
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, options, read, reader, take
 
 TABLE = "patient.t"

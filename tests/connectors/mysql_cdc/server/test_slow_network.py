@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.proxy import Proxy
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, apply, options, read, reader, table_rows
 from tests.connectors.mysql_cdc.test_exactness import create

@@ -13,9 +13,9 @@ from backlog_spark.connectors.mysql_cdc.schema.ddl.evolution import StartAgain
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.server import unlogged
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
+from servers.mariadb import MARIADB_SERVERS
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, is_mariadb, is_mysql_8, options, reader, take
 
 SECRET = "correct-horse-battery"

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.snapshot import read_view as views
-from backlog_spark.embedded.mariadb import MariaDBServer
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mariadb import MariaDBServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, is_mariadb, options, read, reader
 
 ALL = ReadMaxRows(10**6)

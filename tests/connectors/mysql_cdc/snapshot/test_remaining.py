@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.snapshot import remaining
 from backlog_spark.connectors.mysql_cdc.snapshot.remaining import corrected
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, reader
 
 ROWS, SAID = 1_000, 1_400

@@ -18,7 +18,7 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.server.mysql import connect
 from backlog_spark.connectors.mysql_cdc.snapshot.chunks import Splitter, estimated_rows, even_step, even_steps
 from backlog_spark.connectors.mysql_cdc.source import check
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 # Flink CDC's defaults, as its page "MySQL CDC Connector" gives them

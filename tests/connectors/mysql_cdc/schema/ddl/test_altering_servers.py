@@ -29,8 +29,8 @@ from backlog_spark.connectors.mysql_cdc.schema.types import kind_of
 from backlog_spark.connectors.mysql_cdc.server.mysql import load_schema, open_connection, query
 from backlog_spark.connectors.mysql_cdc.server.prepared import fetch
 from backlog_spark.connectors.mysql_cdc.snapshot.reading import select_statement
-from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb, options
 
 from .altering import FORMS, Attempt, Form, Made, Maker, SessionSettings, session_of

@@ -20,7 +20,7 @@ from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 TABLE = "evolving.t"
 ALL = ReadMaxRows(10**6)

@@ -16,7 +16,7 @@ from .test_evolution import AGAIN, ALL, TABLE, new, rows, started
 from .test_evolution import table as table
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
 

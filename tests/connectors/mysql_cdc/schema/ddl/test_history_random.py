@@ -13,7 +13,7 @@ from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, layouts
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.widening import conversion
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.logged import columns_of, end, log_of
 from tests.connectors.mysql_cdc.replay import is_mariadb
 

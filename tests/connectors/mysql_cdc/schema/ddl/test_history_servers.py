@@ -9,7 +9,7 @@ from backlog_spark.connectors.mysql_cdc.schema.columns import columns_from_json,
 from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import after, column_steps
 from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, layouts
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.kinds import KINDS
 from tests.connectors.mysql_cdc.logged import columns_of, end, log_of
 from tests.connectors.mysql_cdc.replay import is_mariadb

@@ -20,7 +20,7 @@ from .test_evolution import ALL, TABLE, names, new, rows, started, until_stopped
 from .test_evolution import table as table
 
 if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
+    from servers.mysql import MySQLServer
 
 # How each way of swapping names its tables, and the statements that swap.
 HOW = {

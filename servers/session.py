@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backlog_spark.embedded.jars import delta_jars, java_executable
+from servers.jars import delta_jars, java_executable
 
 __all__ = ["local_session"]
 

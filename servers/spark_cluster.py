@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.request import urlopen
 
-from backlog_spark.embedded.jars import java_executable
-from backlog_spark.embedded.launch import launch
-from backlog_spark.embedded.server import EmbeddedServer, free_port
 from backlog_spark.errors import BacklogError
+from servers.jars import java_executable
+from servers.launch import launch
+from servers.server import EmbeddedServer, free_port
 
 __all__ = ["SCRIPTS", "Executor", "SparkCluster", "kill_group", "spark_home"]
 

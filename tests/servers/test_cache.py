@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded import __main__ as command
-from backlog_spark.embedded import jars
-from backlog_spark.embedded.cache import ChecksumError, cache_dir, check_sum, sha256_of
 from backlog_spark.errors import BacklogError
+from servers import __main__ as command
+from servers import jars
+from servers.cache import ChecksumError, cache_dir, check_sum, sha256_of
 
 # SHA-256 of "abc": FIPS 180-2, appendix B.1.
 _ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -141,7 +141,7 @@ def test_new_java_is_taken_from_java_home(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.process
 def test_prepare_without_java_says_so_in_one_line(cache: Path, tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "backlog_spark.embedded", "prepare"],
+        [sys.executable, "-m", "servers", "prepare"],
         env={"PATH": str(tmp_path), "BACKLOG_SPARK_CACHE": str(cache), "HOME": str(tmp_path)},
         cwd=Path(__file__).parents[2],
         capture_output=True,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded import server as server_module
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.server import ServerError
+from servers import server as server_module
+from servers.mysql import MySQLServer
+from servers.server import ServerError
 
 pytestmark = pytest.mark.process
 
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 # Starts a server, says who it is, and waits to be killed.
 _PARENT = """
 import sys, time
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.mysql import MySQLServer
 server = MySQLServer().start()
 print(server.pid, server.home, server.log_path, flush=True)
 {then}

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from backlog_spark.embedded.jars import mariadb_archive
-from backlog_spark.embedded.mysql import MySQLServer
+from servers.jars import mariadb_archive
+from servers.mysql import MySQLServer
 
 __all__ = ["MARIADB_SERVERS", "MariaDB1011Server", "MariaDBServer"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded import libaio
+from servers import libaio
 
 # What `gcc` makes of a program linked against the real libaio: functions looked up with their version.
 _VERSIONED = """

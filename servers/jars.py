@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from backlog_spark.embedded.cache import cache_dir, check_sum, locked, scratch, sha256_of
 from backlog_spark.errors import BacklogError
+from servers.cache import cache_dir, check_sum, locked, scratch, sha256_of
 
 __all__ = [
     "Artifact",

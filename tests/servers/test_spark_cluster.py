@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backlog_spark.embedded.spark_cluster import SparkCluster, kill_group
+from servers.spark_cluster import SparkCluster, kill_group
 
 pytestmark = pytest.mark.process
 

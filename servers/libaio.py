@@ -20,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from backlog_spark.embedded.cache import cache_dir, locked, scratch
+from servers.cache import cache_dir, locked, scratch
 
 __all__ = ["SONAME", "build", "library_path"]
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
-from backlog_spark.embedded.server import ServerError
+from servers.mariadb import MARIADB_SERVERS, MariaDBServer
+from servers.server import ServerError
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from backlog_spark.embedded.jars import fetch, pinned
+from servers.jars import fetch, pinned
 
 __all__ = ["s3a_jars"]
 

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import pymysql
 from pymysql.connections import Connection
 
-from backlog_spark.embedded import libaio
-from backlog_spark.embedded.cache import cache_dir, locked, scratch
-from backlog_spark.embedded.jars import mysql_archive
-from backlog_spark.embedded.server import EmbeddedServer, ServerError
 from backlog_spark.errors import BacklogError
+from servers import libaio
+from servers.cache import cache_dir, locked, scratch
+from servers.jars import mysql_archive
+from servers.server import EmbeddedServer, ServerError
 
 __all__ = ["MySQLServer"]
 

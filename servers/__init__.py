@@ -1,5 +1,5 @@
 """Real servers and a ready Spark session for the demo, the tests and the benchmarks.
 
-Import from the modules (`backlog_spark.embedded.mysql`, `.session`, `.jars`). Each needs another optional package, so
+Import from the modules (`servers.mysql`, `.session`, `.jars`). Each needs another optional package, so
 none is imported here. The wheel does not contain this package: use it from a checkout.
 """

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TextIO
 
-from backlog_spark.embedded.cache import locked
-from backlog_spark.embedded.launch import launch
 from backlog_spark.errors import BacklogError
+from servers.cache import locked
+from servers.launch import launch
 
 __all__ = ["EmbeddedServer", "ServerError", "free_port"]
 

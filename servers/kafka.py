@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from backlog_spark.embedded.cache import cache_dir, locked, scratch
-from backlog_spark.embedded.jars import java_executable
-from backlog_spark.embedded.kafka_jars import KAFKA_VERSION, kafka_jars
-from backlog_spark.embedded.server import EmbeddedServer, ServerError, free_port
 from backlog_spark.errors import BacklogError
+from servers.cache import cache_dir, locked, scratch
+from servers.jars import java_executable
+from servers.kafka_jars import KAFKA_VERSION, kafka_jars
+from servers.server import EmbeddedServer, ServerError, free_port
 
 __all__ = ["KafkaServer"]
 

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from backlog_spark.embedded.kafka import KafkaServer
-from backlog_spark.embedded.server import ServerError
 from backlog_spark.errors import BacklogError
+from servers.kafka import KafkaServer
+from servers.server import ServerError
 
 pytestmark = pytest.mark.process
 

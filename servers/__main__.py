@@ -1,4 +1,4 @@
-"""``python -m backlog_spark.embedded prepare``: downloads and unpacks everything. Later runs need no network."""
+"""``python -m servers prepare``: downloads and unpacks everything. Later runs need no network."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from backlog_spark.embedded.cache import cache_dir
-from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar, spark_kafka_jars
-from backlog_spark.embedded.kafka import KafkaServer
-from backlog_spark.embedded.kafka_jars import kafka_jars
-from backlog_spark.embedded.mariadb import MARIADB_SERVERS
-from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.embedded.s3a_jars import s3a_jars
-from backlog_spark.embedded.server import EmbeddedServer
 from backlog_spark.errors import BacklogError
+from servers.cache import cache_dir
+from servers.jars import delta_jars, java_executable, jdbc_jar, spark_kafka_jars
+from servers.kafka import KafkaServer
+from servers.kafka_jars import kafka_jars
+from servers.mariadb import MARIADB_SERVERS
+from servers.mysql import MySQLServer
+from servers.s3a_jars import s3a_jars
+from servers.server import EmbeddedServer
 
 
 def _start_once(server: type[EmbeddedServer]) -> None:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         Exit status: 0 done, 1 a step failed, 2 wrong usage.
     """
     if list(arguments) != ["prepare"]:
-        print("usage: python -m backlog_spark.embedded prepare", file=sys.stderr)
+        print("usage: python -m servers prepare", file=sys.stderr)
         return 2
     try:
         print(f"cache: {cache_dir()}", flush=True)
