@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 
-from backlog_spark.sinks.delta_care import TableCare
+from backlog_spark.sinks.delta.maintenance.care import TableCare
 from benchmarks.common import arguments_parser, main, progress, result
 
 HOUR = 3600

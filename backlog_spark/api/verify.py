@@ -33,10 +33,10 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.query import BacklogQuery
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
+from backlog_spark.sinks.delta.tables import DeltaTables
+from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
-from backlog_spark.sinks.delta_tables import DeltaTables
-from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.spark.batch_frames import empty_frame
 from backlog_spark.spark.row_comparison import (
     DIFFERENT,

@@ -12,9 +12,9 @@ from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
+from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.sinks.delta_rows import TargetVersion, newest_target
-from backlog_spark.sinks.delta_tables import DeltaTables
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.session import check_session, register, session_copy
 

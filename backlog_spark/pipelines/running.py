@@ -19,8 +19,8 @@ from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use
 from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
-from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.sinks.delta_tables import DeltaTables
+from backlog_spark.sinks.delta.sink import DeltaSink
+from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.spark.launch import delta_package, launch
 from backlog_spark.spark.session import register
 

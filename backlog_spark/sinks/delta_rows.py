@@ -12,15 +12,15 @@ from pyspark.sql import functions as F
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE, TABLE_EVENTS
-from backlog_spark.sinks.delta_upsert import DeltaUpsert
-from backlog_spark.sinks.newest import DELETES
+from backlog_spark.sinks.delta.upsert import DeltaUpsert
+from backlog_spark.sinks.newest_changes import DELETES
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta import DeltaSink
+    from backlog_spark.sinks.delta.sink import DeltaSink
 
 __all__ = ["TargetVersion", "newest_target", "rows_at"]
 

@@ -85,7 +85,7 @@ def in_the_sink(mark: str) -> None:
 
 def between_two_jobs(mark: str) -> None:
     """The first job of a live batch has kept its rows on the executors, and the second job misses some of them."""
-    from backlog_spark.sinks.delta_roads import DirectRoad
+    from backlog_spark.sinks.delta.writers import DirectRoad
 
     def collected(collect: Any) -> Any:
         found = collect()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from backlog_spark.sinks.delta_direct import DirectTable
+from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 APP = "app"
 KEYS = 300

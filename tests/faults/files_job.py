@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import LongType, StructType
 
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
-from backlog_spark.sinks.delta_direct import DirectTable
+from backlog_spark.sinks.delta.deltars.commits import DirectTable
 from backlog_spark.spark import delta_log
 
 from .session import job_session

@@ -17,7 +17,7 @@ from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.state_handover import StateHandover
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.spark import cardinality, versions
 from backlog_spark.spark.versions import BatchState
 from backlog_spark.spi import registry

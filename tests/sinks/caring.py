@@ -8,7 +8,7 @@ from itertools import count
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 
-from backlog_spark.sinks.delta_care import Care, TableCare
+from backlog_spark.sinks.delta.maintenance.care import Care, TableCare
 
 APP = "query"
 ROWS = 3

@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
-from backlog_spark.sinks.delta_care import TableCare
+from backlog_spark.sinks.delta.maintenance.care import TableCare
 from backlog_spark.spark.session import session_conf
 from tests.sinks.caring import APP, ROWS, append, care_of, eager, rows
 from tests.sinks.s3 import lake

@@ -17,13 +17,13 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 SCHEMA = (
     StructType()

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from backlog_spark.sinks.delta_direct import DirectTable
-from backlog_spark.sinks.delta_rules import CommitConflict
+from backlog_spark.sinks.delta.deltars.commits import DirectTable
+from backlog_spark.sinks.delta.deltars.limits import CommitConflict
 from tests.sinks.s3 import lake
 
 pytestmark = pytest.mark.process

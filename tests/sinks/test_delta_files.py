@@ -23,7 +23,7 @@ from tests.sinks.test_direct_types import PARTITIONS, SCHEMA, TEXTS, VALUES, los
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta import DeltaSink
+    from backlog_spark.sinks.delta.sink import DeltaSink
 
 ROADS = {"files": 1000, "spark": 0}
 """`small_batch_rows` of each."""

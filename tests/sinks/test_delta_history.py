@@ -16,15 +16,15 @@ from pyspark.sql.types import LongType, StructType
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
-from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.sinks.delta_history import Commit, parse_commit, undoing
+from backlog_spark.sinks.delta.history import Commit, parse_commit, undoing
+from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.outputs import Outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 SCHEMA = StructType().add("id", LongType()).add("n", LongType())
 EVERY_ROW: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}

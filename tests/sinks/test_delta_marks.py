@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_marks import TableMark, TableMarks
+from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from backlog_spark.sinks.delta_marks import TableMark, TableMarks
+from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, options
 
 if TYPE_CHECKING:

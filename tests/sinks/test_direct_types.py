@@ -23,7 +23,7 @@ from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta import DeltaSink
+    from backlog_spark.sinks.delta.sink import DeltaSink
 
 ROADS = {"direct": 1000, "spark": 0}
 """`small_batch_rows` of each."""

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from backlog_spark.sinks.base import BatchInfo, SinkContext
-from backlog_spark.sinks.delta_upsert import DeltaUpsert
+from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.fills import names_of
 
 if TYPE_CHECKING:

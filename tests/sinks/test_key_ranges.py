@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backlog_spark.sinks.key_ranges import key_ranges
+from backlog_spark.sinks.delta.deltars.key_ranges import key_ranges
 
 MICROS = pa.timestamp("us", "UTC")
 LOCAL_MICROS = pa.timestamp("us")

@@ -20,7 +20,7 @@ from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta import DeltaSink
+    from backlog_spark.sinks.delta.sink import DeltaSink
 
 SCHEMA = StructType().add("id", LongType()).add("n", LongType())
 PLAIN = {"properties": {"delta.enableDeletionVectors": "false"}}

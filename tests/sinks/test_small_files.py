@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.sinks.small_files import DataFile, TimeShare, merges, tiers
+from backlog_spark.sinks.delta.maintenance.small_files import DataFile, TimeShare, merges, tiers
 
 KB, MB = 1 << 10, 1 << 20
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
-from backlog_spark.sinks.delta_values import becomes_null, refuse_padded
+from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
 from tests.sinks.test_direct_types import INFINITY, NAN, ROADS, opened, rows_of, same, table, upsert, utc
 
 if TYPE_CHECKING:

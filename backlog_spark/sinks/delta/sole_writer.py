@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_history import read_commits
+from backlog_spark.sinks.delta.history import read_commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,8 +26,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from backlog_spark.sinks.file_merger import FileMerger, OldCalendar
-from backlog_spark.sinks.small_files import TARGET_SIZE, DataFile, TimeShare, merges
+from backlog_spark.sinks.delta.maintenance.file_merger import FileMerger, OldCalendar
+from backlog_spark.sinks.delta.maintenance.small_files import TARGET_SIZE, DataFile, TimeShare, merges
 
 __all__ = ["Care", "TableCare"]
 

@@ -1,7 +1,7 @@
 """Finds values that a Delta table changes on their way in, so that a sink would not find their rows again.
 
 Delta and Spark store most values as they are, or refuse them: a type that is not the stream's is refused at the start
-(`backlog_spark.sinks.delta_columns.check_table`), and VARCHAR(n) refuses a text of more than n characters. Two things
+(`backlog_spark.sinks.delta.schema.check_table`), and VARCHAR(n) refuses a text of more than n characters. Two things
 change a value without an error:
 
 * CHAR(n) pads it with blanks, also inside of arrays, maps and structs;

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_rules import CommitConflict
+from backlog_spark.sinks.delta.deltars.limits import CommitConflict
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import kept, nullable
 from backlog_spark.spark.session import session_conf
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from backlog_spark.sinks.base import BatchInfo
-    from backlog_spark.sinks.delta_access import TableAccess
-    from backlog_spark.sinks.delta_direct import DirectTable
-    from backlog_spark.sinks.delta_rules import RowBudget
+    from backlog_spark.sinks.delta.access import TableAccess
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
+    from backlog_spark.sinks.delta.deltars.limits import RowBudget
 
 __all__ = ["DirectRoad", "FilesRoad", "PendingBatch", "Road", "SparkRoad", "retriable"]
 

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
-from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
-from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
-from backlog_spark.sinks.delta_rules import is_comparable
-from backlog_spark.sinks.delta_values import without_lost_keys
-from backlog_spark.sinks.emptied import Emptied, emptied_tables, rows_of, since_emptied
+from backlog_spark.sinks.delta.deltars.limits import is_comparable
+from backlog_spark.sinks.delta.schema import ALWAYS, CHANGE_DATA_FEED
+from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
+from backlog_spark.sinks.delta.truncate import Emptied, emptied_tables, rows_of, since_emptied
+from backlog_spark.sinks.delta.values import without_lost_keys
 from backlog_spark.sinks.fills import filled_columns, is_other, names_of
 from backlog_spark.sinks.leftovers import (
     KEEP,
@@ -30,7 +30,7 @@ from backlog_spark.sinks.leftovers import (
     names_to_remove,
     with_seen,
 )
-from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
+from backlog_spark.sinks.newest_changes import DELETES, UPSERTS, newest_changes
 from backlog_spark.spark.batch_frames import kept
 from backlog_spark.spark.session import session_conf
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks.base import BatchInfo, SinkContext
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 __all__ = ["DeltaUpsert"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_history import TableState
-from backlog_spark.sinks.delta_rules import refusal_of_creation
+from backlog_spark.sinks.delta.deltars.limits import refusal_of_creation
+from backlog_spark.sinks.delta.history import TableState
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import empty_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 __all__ = ["TableAccess"]
 
@@ -63,7 +63,7 @@ class TableAccess:
     def _opened(self) -> DirectTable | str:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        from backlog_spark.sinks.delta_direct import DirectTable
+        from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
         try:
             return DirectTable(self.path, self._storage_options, compact=self._compact)
@@ -126,7 +126,7 @@ class TableAccess:
     def _created(self, columns: StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> bool:
         from deltalake.exceptions import DeltaError
 
-        from backlog_spark.sinks.delta_direct import create_table
+        from backlog_spark.sinks.delta.deltars.commits import create_table
 
         with contextlib.suppress(DeltaError, OSError, ValueError):
             create_table(self.path, self._storage_options, columns.json(), partition_by, properties)

@@ -22,8 +22,11 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.decide.query_record import check_table_keys
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
-from backlog_spark.sinks.delta_access import TableAccess
-from backlog_spark.sinks.delta_columns import (
+from backlog_spark.sinks.delta.access import TableAccess
+from backlog_spark.sinks.delta.committed_batches import KnownBatches
+from backlog_spark.sinks.delta.deltars.limits import RowBudget, refusal_of_store
+from backlog_spark.sinks.delta.history import TableState
+from backlog_spark.sinks.delta.schema import (
     RESERVED,
     TYPE_WIDENING,
     changed_types,
@@ -31,12 +34,9 @@ from backlog_spark.sinks.delta_columns import (
     refuse_reserved,
     with_columns,
 )
-from backlog_spark.sinks.delta_history import TableState
-from backlog_spark.sinks.delta_known import KnownBatches
-from backlog_spark.sinks.delta_roads import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
-from backlog_spark.sinks.delta_rules import RowBudget, refusal_of_store
-from backlog_spark.sinks.delta_values import becomes_null, refuse_padded
-from backlog_spark.sinks.sole_writer import SoleWriter, noticing_others
+from backlog_spark.sinks.delta.sole_writer import SoleWriter, noticing_others
+from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
+from backlog_spark.sinks.delta.writers import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.session import session_conf, session_copy
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 __all__ = ["CREATED_BY", "KEYS", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
 
@@ -70,8 +70,8 @@ class DeltaSink(Sink):
     CLONE remove rows but keep the batch ids. So the sink searches all commits of other writers for them before it
     writes or skips a batch, and again afterwards, before the batch counts as written.
 
-    A batch takes one of three roads (`backlog_spark.sinks.delta_roads`). If another writer commits meanwhile, the sink
-    tries again at the newest version, provided that the batch's rows or files are still available.
+    A batch takes one of three roads (`backlog_spark.sinks.delta.writers`). If another writer commits meanwhile, the
+    sink tries again at the newest version, provided that the batch's rows or files are still available.
 
     Subclasses define which columns are stored and how a batch's rows are written.
 

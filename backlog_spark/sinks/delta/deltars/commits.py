@@ -30,11 +30,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
-from backlog_spark.sinks.delta_care import TableCare
-from backlog_spark.sinks.delta_history import TableState
-from backlog_spark.sinks.delta_rules import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
-from backlog_spark.sinks.file_merger import is_of_old_calendar
-from backlog_spark.sinks.key_ranges import key_ranges
+from backlog_spark.sinks.delta.deltars.key_ranges import key_ranges
+from backlog_spark.sinks.delta.deltars.limits import (
+    CommitConflict,
+    has_exact_statistics,
+    in_range_of_int96,
+    refusal_of_table,
+)
+from backlog_spark.sinks.delta.history import TableState
+from backlog_spark.sinks.delta.maintenance.care import TableCare
+from backlog_spark.sinks.delta.maintenance.file_merger import is_of_old_calendar
 
 __all__ = ["DirectTable", "create_table"]
 
@@ -54,7 +59,7 @@ def create_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Create a table as Spark would; see `backlog_spark.sinks.delta_rules.refusal_of_creation`.
+    """Create a table as Spark would; see `backlog_spark.sinks.delta.deltars.limits.refusal_of_creation`.
 
     Parameters
     ----------

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks.delta_access import TableAccess
-from backlog_spark.sinks.delta_known import KnownBatches
-from backlog_spark.sinks.delta_rules import refusal_of_store
+from backlog_spark.sinks.delta.access import TableAccess
+from backlog_spark.sinks.delta.committed_batches import KnownBatches
+from backlog_spark.sinks.delta.deltars.limits import refusal_of_store
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.session import session_conf, session_copy
 

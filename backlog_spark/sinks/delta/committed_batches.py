@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks.delta_history import Commit, TableState, commits_back, read_commits, undoing
+from backlog_spark.sinks.delta.history import Commit, TableState, commits_back, read_commits, undoing
 
 if TYPE_CHECKING:
     from backlog_spark.sinks.base import SinkContext

@@ -16,10 +16,10 @@ from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA, TABLE_EVENTS
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
-from backlog_spark.sinks.delta_batches import TableBatches, check_table
-from backlog_spark.sinks.delta_marks import TableMark, TableMarks, file_name
-from backlog_spark.sinks.delta_upsert import DeltaUpsert
-from backlog_spark.sinks.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
+from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks, file_name
+from backlog_spark.sinks.delta.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
+from backlog_spark.sinks.delta.newest_batches import TableBatches, check_table
+from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, refuse_overlap

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
-from backlog_spark.sinks.small_files import DataFile
+from backlog_spark.sinks.delta.maintenance.small_files import DataFile
 
 __all__ = ["FileMerger", "OldCalendar", "is_of_old_calendar"]
 

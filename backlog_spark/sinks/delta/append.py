@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks.base import BatchInfo, SinkContext
-    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
 __all__ = ["DeltaAppend"]
 

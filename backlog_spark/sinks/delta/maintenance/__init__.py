@@ -1,0 +1,1 @@
+"""Keeps a Delta table quick that gets a small commit every second."""
