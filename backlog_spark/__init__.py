@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from backlog_spark.runner.query import BacklogQuery
     from backlog_spark.runner.query_progress import BacklogProgress, Switch
     from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
-    from backlog_spark.spark.session import register
+    from backlog_spark.spark.jvm.session import register
     from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
     from backlog_spark.streamsql.refusals import SqlError

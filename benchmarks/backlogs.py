@@ -140,7 +140,7 @@ def foreach_batch_time(rows: DataFrame, operate: Callable[[DataFrame], DataFrame
 
 def stream_time(spark: SparkSession, build: Callable[[], DataFrame], mode: str) -> float:
     """Seconds of one of Spark's own streaming queries on RocksDB, over the present data."""
-    from backlog_spark.spark.session import session_conf
+    from backlog_spark.spark.jvm.session import session_conf
 
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     with (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

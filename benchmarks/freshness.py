@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 import backlog_spark as bs
-from backlog_spark.spark.session import register
+from backlog_spark.spark.jvm.session import register
 from benchmarks import by_hand
 from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     import pandas as pd

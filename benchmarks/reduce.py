@@ -234,7 +234,7 @@ def _live_times(spark: SparkSession, data: Path, keys: int) -> dict[int, float]:
 
 @contextlib.contextmanager
 def _rocksdb(spark: SparkSession) -> Iterator[None]:
-    from backlog_spark.spark.session import session_conf
+    from backlog_spark.spark.jvm.session import session_conf
 
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     with session_conf(spark, {"spark.sql.streaming.stateStore.providerClass": provider}):

@@ -26,7 +26,7 @@ import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from backlog_spark.spark.session import register
+from backlog_spark.spark.jvm.session import register
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from examples.demo import load
 from servers.jars import jdbc_jar

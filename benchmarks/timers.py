@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 from benchmarks.backlogs import LIMIT_S, Written
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from servers.session import local_session

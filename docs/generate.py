@@ -8,8 +8,8 @@ from pathlib import Path
 from backlog_spark.common.settings import settings_table
 from backlog_spark.pipelines.schema import pipeline_schema
 from backlog_spark.runner.metrics import metrics_table
-from backlog_spark.spark.internals import SEEN, SWITCH
-from backlog_spark.spark.internals import table as internals_table
+from backlog_spark.spark.jvm.internals import SEEN, SWITCH
+from backlog_spark.spark.jvm.internals import table as internals_table
 
 from . import errors, hybrid, mysql_cdc
 

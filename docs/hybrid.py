@@ -8,7 +8,7 @@ from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
 from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
 from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.connectors.hybrid.phases import METADATA
-from backlog_spark.spark.session import REDACTION, redaction
+from backlog_spark.spark.jvm.session import REDACTION, redaction
 from backlog_spark.spi.registry import CONNECTORS, data_source
 
 __all__ = ["page", "redaction_line"]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import backlog_spark as bs
-import backlog_spark.spark.session
+import backlog_spark.spark.jvm.session
 from backlog_spark.connectors.hybrid import HybridDataSource
 from backlog_spark.connectors.hybrid.catalogue import OPTIONS as HYBRID
 from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS as DECODE
@@ -19,7 +19,7 @@ from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
 from backlog_spark.connectors.hybrid.kafka.security import SECURITY_NAMES
 from backlog_spark.connectors.mysql_cdc import MySqlCdcDataSource
 from backlog_spark.connectors.mysql_cdc.catalogue import OPTIONS as MYSQL
-from backlog_spark.spark.session import REDACTION
+from backlog_spark.spark.jvm.session import REDACTION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def test_every_option_is_a_secret_or_is_none() -> None:
 def fresh(spark: SparkSession, monkeypatch: Any) -> Iterator[SparkSession]:
     """The session as if nothing had been registered with it."""
     before = spark.conf.get(REDACTION)
-    monkeypatch.setattr(backlog_spark.spark.session, "_hidden", type(backlog_spark.spark.session._hidden)())
+    monkeypatch.setattr(backlog_spark.spark.jvm.session, "_hidden", type(backlog_spark.spark.jvm.session._hidden)())
     spark.conf.unset(REDACTION)
     yield spark
     spark.conf.set(REDACTION, before)
@@ -96,10 +96,10 @@ def test_what_the_user_hides_stays_hidden(fresh: SparkSession, monkeypatch: Any)
     found = fresh.conf.get(REDACTION)
     assert found.endswith("|(?i)mine")
     bs.register(fresh)
-    backlog_spark.spark.session.register_source(fresh, HybridDataSource)
+    backlog_spark.spark.jvm.session.register_source(fresh, HybridDataSource)
     assert fresh.conf.get(REDACTION) == found
     # Another process that has the same session begins with what is there.
-    monkeypatch.setattr(backlog_spark.spark.session, "_hidden", type(backlog_spark.spark.session._hidden)())
+    monkeypatch.setattr(backlog_spark.spark.jvm.session, "_hidden", type(backlog_spark.spark.jvm.session._hidden)())
     bs.register(fresh)
     assert fresh.conf.get(REDACTION) == found
 

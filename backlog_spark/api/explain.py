@@ -21,8 +21,8 @@ from backlog_spark.model.nodes import (
     joins_results,
     uses_processing_time,
 )
-from backlog_spark.spark.schemas import Schemas
-from backlog_spark.spark.session import check_session
+from backlog_spark.spark.jvm.session import check_session
+from backlog_spark.spark.plan.schemas import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -90,7 +90,7 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     BacklogError
         If it is not a stream.
     """
-    from backlog_spark.spark.session import refuse_spark_connect
+    from backlog_spark.spark.jvm.session import refuse_spark_connect
 
     refuse_spark_connect(frame)
     if not getattr(frame, "isStreaming", False):

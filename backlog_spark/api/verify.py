@@ -37,7 +37,7 @@ from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
-from backlog_spark.spark.batch_frames import empty_frame
+from backlog_spark.spark.plan.batch_frames import empty_frame
 from backlog_spark.spark.row_comparison import (
     DIFFERENT,
     DOUBLED,

@@ -27,7 +27,7 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.sinks import delta_repair as steps
 from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
-from backlog_spark.spark.batch_frames import persisted
+from backlog_spark.spark.plan.batch_frames import persisted
 from backlog_spark.spark.row_comparison import DOUBLED, EXTRA, is_same
 from backlog_spark.spi.tables_at import TablesAt
 

@@ -138,7 +138,7 @@ class BacklogStreamWriter(Guided):
 
         from backlog_spark.runner.assembly import assemble
         from backlog_spark.runner.query import BacklogQuery
-        from backlog_spark.spark.session import check_session
+        from backlog_spark.spark.jvm.session import check_session
 
         session: Any = spark or SparkSession.getActiveSession()
         check_session(session)

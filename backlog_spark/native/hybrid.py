@@ -3,7 +3,7 @@
 Each phase is a run of the query with only that phase's source. Bounded phases end by themselves (``availableNow``); the
 last one continues. Spark allows the sources of a checkpoint to change if they are named and the offset log has format
 2, which stores offsets by name. Both settings are made while such a source is loaded
-(`backlog_spark.spark.named_sources`) and for such a query (`backlog_spark.spark.own_settings`).
+(`backlog_spark.spark.foreign.named_sources`) and for such a query (`backlog_spark.spark.jvm.own_settings`).
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
@@ -24,15 +24,15 @@ from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.kafka_starts import STARTING_OPTIONS, pinned, starting_offsets
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
-from backlog_spark.spark.named_sources import CONF, NamedSource
-from backlog_spark.spark.offset_log import add_shuffle_partitions
-from backlog_spark.spark.session import check_session
+from backlog_spark.spark.checkpoint.offset_log import add_shuffle_partitions
+from backlog_spark.spark.foreign.named_sources import CONF, NamedSource
+from backlog_spark.spark.jvm.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backlog_spark.native.run_context import RunContext
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
     Phase = Callable[[DataStreamReader, "RunContext"], "DataFrame"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from backlog_spark.spark.kafka_admin import JvmKafkaAdmin, kafka_admin
+from backlog_spark.spark.foreign.kafka_admin import JvmKafkaAdmin, kafka_admin
 from backlog_spark.spi.kafka_admin import AdminError
 from backlog_spark.spi.registry import connector_module
 

@@ -19,7 +19,7 @@ from backlog_spark.errors import BacklogError, SettingError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["FILES", "Handover", "Reread"]
 

@@ -28,11 +28,11 @@ from backlog_spark.native.hybrid import CONF, NativeHybrid
 from backlog_spark.native.run_context import RunContext
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import QueryRuns
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.outstanding_files import Outstanding
-from backlog_spark.spark.own_settings import start_with
-from backlog_spark.spark.session import check_session, own_conf, session_listener
-from backlog_spark.spark.stop_between_batches import reporting_its_end
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.foreign.outstanding_files import Outstanding
+from backlog_spark.spark.jvm.own_settings import start_with
+from backlog_spark.spark.jvm.session import check_session, own_conf, session_listener
+from backlog_spark.spark.jvm.stop_between_batches import reporting_its_end
 from backlog_spark.spi.offset_flags import has_flag
 from backlog_spark.spi.pacing import PROBE_ROWS, BacklogSizer
 

@@ -15,14 +15,14 @@ from backlog_spark.model.plan_checks import what_it_reads
 from backlog_spark.pipelines.building import sink_of
 from backlog_spark.pipelines.declared import DeclaredSource, Pipeline
 from backlog_spark.pipelines.model import PythonSink, SinkSection
-from backlog_spark.spark.offset_entries import offset_lines
+from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.examination import Finding, Severity
 from backlog_spark.spi.offset_flags import parse_offset
 from backlog_spark.spi.registry import check_resume, compares_offsets
 
 __all__ = ["compared"]
 
-# Written by `backlog_spark.spark.source_layout`.
+# Written by `backlog_spark.spark.checkpoint.source_layout`.
 _LAYOUT: Final = re.compile(r"sources-(\d+)\.json")
 
 

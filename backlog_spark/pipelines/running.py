@@ -21,8 +21,8 @@ from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
-from backlog_spark.spark.launch import delta_package, launch
-from backlog_spark.spark.session import register
+from backlog_spark.spark.jvm.launch import delta_package, launch
+from backlog_spark.spark.jvm.session import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

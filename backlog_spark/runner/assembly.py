@@ -19,11 +19,11 @@ from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.signal_log import SignalLog
 from backlog_spark.runner.source_loader import SourceLoader
 from backlog_spark.sinks.outputs import Outputs
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.checkpoint_store import check_is_no_pattern
-from backlog_spark.spark.outstanding_files import Outstanding
-from backlog_spark.spark.session import own_conf, register
-from backlog_spark.spark.source_layout import DeclaredSources
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.checkpoint.source_layout import DeclaredSources
+from backlog_spark.spark.checkpoint.store import check_is_no_pattern
+from backlog_spark.spark.foreign.outstanding_files import Outstanding
+from backlog_spark.spark.jvm.session import own_conf, register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

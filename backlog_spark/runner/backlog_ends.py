@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from backlog_spark.operators.fold import StayEnd
 
 if TYPE_CHECKING:
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["StayEnds"]
 

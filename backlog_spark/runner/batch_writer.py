@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.runner.identity import writer_of
 from backlog_spark.sinks.base import BatchInfo, SinkContext
-from backlog_spark.spark.batch_frames import arrow_batches, persisted
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.plan.batch_frames import arrow_batches, persisted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backlog_spark.runner.query_progress import QueryTracker
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["SourceRows", "backlog_rows", "backlog_sources", "rows_before"]
 

@@ -59,7 +59,7 @@ _MERGED_NAME = re.compile(r"\d+-(\w*_\w*|rare)\.jsonl")
 
 
 class EventFiles(Protocol):
-    """Small files below a checkpoint, each written whole. `backlog_spark.spark.checkpoint.Checkpoint` is one."""
+    """Small files below a checkpoint, each written whole. `backlog_spark.spark.checkpoint.logs.Checkpoint` is one."""
 
     def names_in(self, name: str) -> list[str]: ...
     def make_directory(self, name: str) -> None: ...

@@ -28,10 +28,10 @@ from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.sorted_batch import BatchFolds
 from backlog_spark.runner.state_handover import StateHandover
 from backlog_spark.runner.state_reader import StateReader
-from backlog_spark.spark.batch_execution import TakenBatch
-from backlog_spark.spark.batch_frames import ARROW_BYTES, empty_frame
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.plan_builder import Plans, RawRows, last_keyed, outputs_of
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.batch_execution import TakenBatch
+from backlog_spark.spark.plan.batch_frames import ARROW_BYTES, empty_frame
+from backlog_spark.spark.plan.plan_builder import Plans, RawRows, last_keyed, outputs_of
 from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import even_labels
 

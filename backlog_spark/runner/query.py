@@ -34,16 +34,16 @@ from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
 from backlog_spark.sinks.base import Sink
-from backlog_spark.spark.driver_claim import NewerDriver
-from backlog_spark.spark.internals import require
-from backlog_spark.spark.own_settings import start_with
-from backlog_spark.spark.plan_builder import Plans
-from backlog_spark.spark.stop_between_batches import (
+from backlog_spark.spark.checkpoint.driver_claim import NewerDriver
+from backlog_spark.spark.jvm.internals import require
+from backlog_spark.spark.jvm.own_settings import start_with
+from backlog_spark.spark.jvm.stop_between_batches import (
     INTERRUPTED,
     end_after_batch,
     reporting_its_end,
     set_interval_after_batch,
 )
+from backlog_spark.spark.plan.plan_builder import Plans
 from backlog_spark.spi.pacing import poll_every_ms
 
 if TYPE_CHECKING:

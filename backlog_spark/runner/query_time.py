@@ -19,10 +19,10 @@ from backlog_spark.model.watermark_tree import WatermarkTree
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
 from backlog_spark.operators.fold import Fold
 from backlog_spark.runner.control import ControlDataSource, ControlMessages, ControlServer
-from backlog_spark.spark.batch_execution import UNKNOWN, greatest_event_times
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.internals import require
-from backlog_spark.spark.session import register_source, starting
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.batch_execution import UNKNOWN, greatest_event_times
+from backlog_spark.spark.jvm.internals import require
+from backlog_spark.spark.jvm.session import register_source, starting
 from backlog_spark.spark.versions import BatchState
 from backlog_spark.state.timer_reports import FiringBudget, GroupReport, GroupReports
 

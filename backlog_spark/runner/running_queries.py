@@ -10,13 +10,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spark.session import is_stopped
+from backlog_spark.spark.jvm.session import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backlog_spark.runner.handle import QueryHandle
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["enter", "leave"]
 

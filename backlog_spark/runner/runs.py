@@ -25,10 +25,10 @@ from backlog_spark.runner import running_queries
 from backlog_spark.runner.estimate import SourceRows, backlog_rows, backlog_sources, rows_before
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
-from backlog_spark.spark.driver_claim import LOOK_S, DriverClaim, NewerDriver
-from backlog_spark.spark.internals import fails_closed, is_usable
-from backlog_spark.spark.session import session_listener
-from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
+from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
+from backlog_spark.spark.jvm.internals import fails_closed, is_usable
+from backlog_spark.spark.jvm.session import session_listener
+from backlog_spark.spark.jvm.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from backlog_spark.runner.query_progress import QueryTracker
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["NEXT_RUN_S", "QueryRuns"]
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from backlog_spark.errors import SettingError
 from backlog_spark.model.nodes import SourceSpec, state_name
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.session import loading
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.session import loading
 from backlog_spark.spi.registry import check_signal
 from backlog_spark.spi.signals import Signal, signals_heard
 from backlog_spark.spi.source_info import SourceInfo

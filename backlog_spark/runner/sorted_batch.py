@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from backlog_spark.model.nodes import KeyedNode, Node, PairNode, TransformNode
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.sides import tagged
-from backlog_spark.spark.batch_frames import bytes_of, empty_frame
-from backlog_spark.spark.plan_builder import RawRows, last_keyed, put_after, union_of
+from backlog_spark.spark.plan.batch_frames import bytes_of, empty_frame
+from backlog_spark.spark.plan.plan_builder import RawRows, last_keyed, put_after, union_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,8 @@ from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.loopback import LoopbackServer
 from backlog_spark.model.nodes import SourceNode, SourceSpec, state_name
 from backlog_spark.runner.signal_log import SignalLog
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.session import load, loading
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.session import load, loading
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
 from backlog_spark.spi.signals import SIGNALS_TOKEN, answer_signals

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.fold import Fold
     from backlog_spark.runner.backlog_ends import StayEnds
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["StateReader"]
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,8 +14,8 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE, TABLE_EVENTS
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.newest_changes import DELETES
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

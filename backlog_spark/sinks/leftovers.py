@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spark.checkpoint_store import CheckpointStore
+from backlog_spark.spark.checkpoint.store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

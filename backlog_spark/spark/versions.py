@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered
-from backlog_spark.spark.batch_frames import arrow_batches
-from backlog_spark.spark.cardinality import shuffled_by_key
-from backlog_spark.spark.session import session_conf
-from backlog_spark.spark.shuffle_once import exchanged
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.jvm.shuffle_once import exchanged
+from backlog_spark.spark.plan.batch_frames import arrow_batches
+from backlog_spark.spark.plan.cardinality import shuffled_by_key
 from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["ALL_OF_THEM", "BatchState", "seeds_of"]
 

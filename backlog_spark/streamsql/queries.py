@@ -11,8 +11,8 @@ from sqlglot import exp
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
-from backlog_spark.spark.schemas import Schemas
-from backlog_spark.spark.session import check_session
+from backlog_spark.spark.jvm.session import check_session
+from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import UNNAMED, items_of

@@ -13,7 +13,7 @@ from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, MARK
 from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
-from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 

@@ -11,12 +11,12 @@ from typing import Any
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.locations import opened
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
-from backlog_spark.spark.offset_entries import offset_lines
+from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
 
 __all__ = ["SourceOffset", "StoredCheckpoint"]
 
-# Written by `backlog_spark.spark.source_layout`.
+# Written by `backlog_spark.spark.checkpoint.source_layout`.
 _LAYOUT = re.compile(r"sources-(\d+)\.json")
 # A query merges files every few minutes at most. A name that is listed and never there must not stop the reader.
 _LISTINGS = 10

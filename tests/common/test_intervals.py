@@ -12,7 +12,7 @@ from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.connectors.hybrid.options import HybridOptions
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.errors import SettingError
-from backlog_spark.spark.session import own_conf
+from backlog_spark.spark.jvm.session import own_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.reports import ProgressReport, SourceReport
 from backlog_spark.decide.rules import Figures, Judge, Rule, figures, flagged, offsets_behind, parse_rules
 from backlog_spark.errors import SettingError
-from backlog_spark.spark.listener import to_report
+from backlog_spark.spark.jvm.listener import to_report
 
 
 def rules(**conf: str) -> tuple[tuple[Rule, ...], int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.spark.session import REDACTION
+from backlog_spark.spark.jvm.session import REDACTION
 from docs.hybrid import redaction_line
 from tests.connectors.mysql_cdc.replay import table_rows
 

@@ -14,7 +14,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.decide.rules import RULES
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 from tests.integration.topics import Topic
 
 if TYPE_CHECKING:

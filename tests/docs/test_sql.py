@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.events import multiset

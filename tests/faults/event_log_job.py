@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backlog_spark.runner import event_log
 from backlog_spark.runner.event_log import EventLog
-from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 from .session import job_session
 

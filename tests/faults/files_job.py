@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructType
 
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
 from backlog_spark.sinks.delta.deltars.commits import DirectTable
-from backlog_spark.spark import delta_log
+from backlog_spark.spark.jvm import delta_log
 
 from .session import job_session
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
-from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 from .session import job_session
 

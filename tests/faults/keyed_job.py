@@ -277,7 +277,7 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-# Settings of `backlog_spark.spark.cardinality` by which rows of small files are brought together by key.
+# Settings of `backlog_spark.spark.plan.cardinality` by which rows of small files are brought together by key.
 SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_PARTITION": 20}
 
 
@@ -341,7 +341,7 @@ def process_fold() -> type:
 
 def bs_checkpoint() -> type:
     """The class, by way of its module: the package imports lazily."""
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
     return Checkpoint
 

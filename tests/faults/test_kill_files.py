@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from backlog_spark.sinks import BatchInfo
-from backlog_spark.spark.internals import SWITCH
+from backlog_spark.spark.jvm.internals import SWITCH
 from tests.faults.files_job import MOMENTS, ROWS, batch, note, opened
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark import cardinality
+from backlog_spark.spark.plan import cardinality
 from backlog_spark.state.timer_reports import FiringBudget
 from tests.operators.scripted import append
 

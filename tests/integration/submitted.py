@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import backlog_spark as bs
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.spark.session import own_conf
+from backlog_spark.spark.jvm.session import own_conf
 
 
 def main(lines: str, target: str, broker: str = "", topic: str = "") -> None:

@@ -13,7 +13,7 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.runner.metrics import served
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.tools.inspection import inspected
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from servers.kafka import KafkaServer

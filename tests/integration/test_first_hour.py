@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 import backlog_spark as bs
 from backlog_spark.common.requirements import check_pyspark, refuse_other_than
-from backlog_spark.spark.session import check_session
+from backlog_spark.spark.jvm.session import check_session
 from tests.operators.conftest import Collect
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
 def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path) -> None:
     done = run(
         """
-        from backlog_spark.spark.batch_frames import kept
+        from backlog_spark.spark.plan.batch_frames import kept
 
         start(0).awaitTermination()
         with kept(spark.range(3).toDF("a")) as rows:

@@ -18,9 +18,9 @@ import backlog_spark as bs
 from backlog_spark.decide.rules import Judge
 from backlog_spark.decide.steps import Mode
 from backlog_spark.runner.handle import JobStatus
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.outstanding_files import Outstanding
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.foreign.outstanding_files import Outstanding
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

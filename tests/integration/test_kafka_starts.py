@@ -12,7 +12,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.native.kafka_starts import pinned, starting_offsets
-from backlog_spark.spark.internals import SWITCH
+from backlog_spark.spark.jvm.internals import SWITCH
 
 from .test_foreign import wait, written
 from .test_native_handover import FIRST_MS, MINUTE_MS, live, reads, rows, run, send

@@ -12,7 +12,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.native.phase_handoff import Handover
-from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append

@@ -13,8 +13,8 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.runner.runs import QueryRuns
-from backlog_spark.spark import stop_between_batches as boundaries
-from backlog_spark.spark.internals import is_usable
+from backlog_spark.spark.jvm import stop_between_batches as boundaries
+from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spi import registry
 from backlog_spark.tools.inspection import inspected
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint

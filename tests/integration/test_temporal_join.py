@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark.internals import is_usable
+from backlog_spark.spark.jvm.internals import is_usable
 from examples.temporal_join import counts, joined, load
 
 if TYPE_CHECKING:

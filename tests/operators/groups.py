@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from backlog_spark.operators.fold import Fold
-from backlog_spark.spark.group_processor import GroupProcessor
+from backlog_spark.spark.plan.group_processor import GroupProcessor
 from backlog_spark.state.seeds import CONTROL, LIVE, SEED_SILENT, Control
 from backlog_spark.state.tables import to_bytes
 from backlog_spark.state.timer_reports import GroupReport

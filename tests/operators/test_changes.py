@@ -37,7 +37,7 @@ from backlog_spark.operators.aggregates.retracting import SignedAggregateFold
 from backlog_spark.operators.aggregates.signed import signed
 from backlog_spark.operators.aggregates.sums import Avg
 from backlog_spark.operators.multiset import netted_rows, present
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 
 from .conftest import Collect, plain, wait
 from .scripted import append

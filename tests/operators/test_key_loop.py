@@ -22,7 +22,7 @@ from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.key_loop import epoch_millis
 from backlog_spark.operators.process.fold import ProcessFold
 from backlog_spark.operators.state_arrays import state_array
-from backlog_spark.spark.group_processor import GroupProcessor
+from backlog_spark.spark.plan.group_processor import GroupProcessor
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
 
 SCHEMA = (

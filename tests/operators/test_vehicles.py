@@ -19,8 +19,8 @@ import backlog_spark as bs
 from backlog_spark.decide.ledger import Ledger
 from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark import plan_builder as vehicles
 from backlog_spark.spark import versions
+from backlog_spark.spark.plan import plan_builder as vehicles
 from backlog_spark.state.seeds import PackFiles
 
 from .conftest import Collect, plain, wait

@@ -26,11 +26,11 @@ from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.operators.sides import tagged
 from backlog_spark.operators.windows.fold import WindowOptions
 from backlog_spark.runner import sorted_batch as backlogbatches
-from backlog_spark.spark import shuffle_once as exchange
-from backlog_spark.spark.batch_frames import is_repeatable
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.session import session_conf
-from backlog_spark.spark.shuffle_once import exchanged
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm import shuffle_once as exchange
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.jvm.shuffle_once import exchanged
+from backlog_spark.spark.plan.batch_frames import is_repeatable
 from backlog_spark.spark.versions import BatchState
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait

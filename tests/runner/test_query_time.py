@@ -13,9 +13,9 @@ import backlog_spark as bs
 from backlog_spark.model.nodes import KeyedNode
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
 from backlog_spark.runner.query_time import Timekeeper
-from backlog_spark.spark import batch_execution
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.py4j_helpers import java_class
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm import batch_execution
+from backlog_spark.spark.jvm.py4j_helpers import java_class
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.timer_reports import GroupReport
 

@@ -23,7 +23,7 @@ from deltalake.schema import PrimitiveType
 
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
 from backlog_spark.sinks.delta.maintenance.care import TableCare
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 from tests.sinks.caring import APP, ROWS, append, care_of, eager, rows
 from tests.sinks.s3 import lake
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
-from backlog_spark.spark import delta_log
+from backlog_spark.spark.jvm import delta_log
 from tests.sinks.test_direct_types import PARTITIONS, SCHEMA, TEXTS, VALUES, lost, rows_of, table
 
 if TYPE_CHECKING:

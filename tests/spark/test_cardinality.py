@@ -16,7 +16,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.spark import cardinality, versions
-from backlog_spark.spark.cardinality import estimated_distinct
+from backlog_spark.spark.plan.cardinality import estimated_distinct
 from tests.operators.conftest import Collect, plain, wait
 from tests.operators.scripted import append
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.py4j_helpers import qualified
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.py4j_helpers import qualified
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.spark import driver_claim
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.driver_claim import DriverClaim, NewerDriver
+from backlog_spark.spark.checkpoint import driver_claim
+from backlog_spark.spark.checkpoint.driver_claim import DriverClaim, NewerDriver
+from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,16 +14,16 @@ from pyspark.sql import types as st
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark import internals
-from backlog_spark.spark.batch_frames import arrow_batches, bytes_of, empty_frame, is_repeatable
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.checkpoint_files import Files, files_of
-from backlog_spark.spark.internals import INTERNALS, SWITCH, Internal, is_usable, probe, require
-from backlog_spark.spark.outstanding_files import _listing
-from backlog_spark.spark.own_settings import start_with
-from backlog_spark.spark.py4j_helpers import java_class, qualified
-from backlog_spark.spark.session import session_copy
-from backlog_spark.spark.shuffle_once import exchanged
+from backlog_spark.spark.checkpoint.files import Files, files_of
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.foreign.outstanding_files import _listing
+from backlog_spark.spark.jvm import internals
+from backlog_spark.spark.jvm.internals import INTERNALS, SWITCH, Internal, is_usable, probe, require
+from backlog_spark.spark.jvm.own_settings import start_with
+from backlog_spark.spark.jvm.py4j_helpers import java_class, qualified
+from backlog_spark.spark.jvm.session import session_copy
+from backlog_spark.spark.jvm.shuffle_once import exchanged
+from backlog_spark.spark.plan.batch_frames import arrow_batches, bytes_of, empty_frame, is_repeatable
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.listener import BacklogListener
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.listener import BacklogListener
 from backlog_spark.spi.offset_flags import BatchFlags
 from tests.sinks.test_delta import log_of, rows_of
 

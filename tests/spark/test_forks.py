@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import backlog_spark as bs
 from backlog_spark.spark import startup
-from backlog_spark.spark.session import register_source, session_conf
+from backlog_spark.spark.jvm.session import register_source, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

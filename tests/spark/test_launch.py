@@ -9,8 +9,8 @@ from delta import configure_spark_with_delta_pip
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from backlog_spark.spark.internals import SWITCH
-from backlog_spark.spark.launch import delta_package, launch
+from backlog_spark.spark.jvm.internals import SWITCH
+from backlog_spark.spark.jvm.launch import delta_package, launch
 
 
 def test_the_package_of_delta_is_that_which_delta_itself_names() -> None:

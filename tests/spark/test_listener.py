@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
-from backlog_spark.spark.listener import BacklogListener, _events_as_json, to_report
+from backlog_spark.spark.jvm.listener import BacklogListener, _events_as_json, to_report
 from backlog_spark.spi.offset_flags import parse_offset
 
 ID = "1f6a44cf-0e7d-4c4c-a0b0-0a5b2a0d5c11"

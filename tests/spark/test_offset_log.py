@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import DataStreamReader
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import backlog_spark as bs
-from backlog_spark.spark import own_settings as pinned
+from backlog_spark.spark.jvm import own_settings as pinned
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSource
 
-import backlog_spark.spark.session
-from backlog_spark.spark.batch_frames import arrow_batches
-from backlog_spark.spark.session import register_source, session_conf
+import backlog_spark.spark.jvm.session
+from backlog_spark.spark.jvm.session import register_source, session_conf
+from backlog_spark.spark.plan.batch_frames import arrow_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ def test_a_source_that_comes_first_starts_fast_too(spark: SparkSession, monkeypa
 
     environment = spark.sparkContext.environment
     before = environment.pop("PYTHONPATH", None)
-    monkeypatch.setattr(backlog_spark.spark.session, "_sources", {})
+    monkeypatch.setattr(backlog_spark.spark.jvm.session, "_sources", {})
     try:
         register_source(spark, Early)
         assert environment["PYTHONPATH"].split(os.pathsep)[-1].endswith("startup")

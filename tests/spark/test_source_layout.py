@@ -13,8 +13,8 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.source_layout import DeclaredSources, SourceLayout
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.checkpoint.source_layout import DeclaredSources, SourceLayout
 from backlog_spark.spi.source_info import SourceInfo
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.spark import stop_between_batches
-from backlog_spark.spark.internals import SWITCH
-from backlog_spark.spark.stop_between_batches import (
+from backlog_spark.spark.jvm import stop_between_batches
+from backlog_spark.spark.jvm.internals import SWITCH
+from backlog_spark.spark.jvm.stop_between_batches import (
     end_after_batch,
     end_at_boundary,
     ends_by_itself,

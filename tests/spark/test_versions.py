@@ -17,8 +17,8 @@ from backlog_spark.operators.aggregates.reduce import ReduceFold
 from backlog_spark.operators.fold import Fold
 from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.operators.process.fold import ProcessFold
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.versions import ALL_OF_THEM, BatchState, seeds_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pyspark.sql.types import DataType, LongType, StringType, StructType
 from backlog_spark.common.arrow_steps import map_in_arrow
 from backlog_spark.operators.aggregates import Sum
 from backlog_spark.operators.merge import AggregateFold
-from backlog_spark.spark import plan_builder as vehicles
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.plan_builder import Plans
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.plan import plan_builder as vehicles
+from backlog_spark.spark.plan.plan_builder import Plans
 from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState

@@ -12,7 +12,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.model.changes import CHANGE_TYPE
-from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.plan.schemas import Schemas
 from tests.operators.events import EPOCH, multiset, run
 
 from .conftest import CHANGES

@@ -15,7 +15,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.model.changes import METADATA
-from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.plan.schemas import Schemas
 from tests.operators.conftest import Collect, wait
 from tests.operators.events import DELAY, events, flush, multiset, run, source
 

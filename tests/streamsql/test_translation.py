@@ -12,7 +12,7 @@ from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.model.nodes import SourceNode
 from backlog_spark.model.watermarks import EVENT_TIME
 from backlog_spark.operators.joins.regular import JoinFold
-from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.times import Bounds, Difference
 
 if TYPE_CHECKING:

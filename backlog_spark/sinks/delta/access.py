@@ -12,8 +12,8 @@ from pyspark.sql.types import StructField, StructType
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.delta.deltars.limits import refusal_of_creation
 from backlog_spark.sinks.delta.history import TableState
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.batch_frames import empty_frame
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.plan.batch_frames import empty_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from backlog_spark.common.table_names import TableName
-from backlog_spark.spark.checkpoint_store import CheckpointStore
+from backlog_spark.spark.checkpoint.store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backlog_spark.spark.delta_log import read_text
+from backlog_spark.spark.jvm.delta_log import read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

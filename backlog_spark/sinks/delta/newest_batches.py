@@ -17,14 +17,14 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.delta.access import TableAccess
 from backlog_spark.sinks.delta.committed_batches import KnownBatches
 from backlog_spark.sinks.delta.deltars.limits import refusal_of_store
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.session import session_conf, session_copy
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.session import session_conf, session_copy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backlog_spark.sinks.base import SinkContext
-    from backlog_spark.spark.checkpoint_store import CheckpointStore
+    from backlog_spark.spark.checkpoint.store import CheckpointStore
 
 __all__ = ["TableBatches", "check_table"]
 

@@ -37,8 +37,8 @@ from backlog_spark.sinks.delta.schema import (
 from backlog_spark.sinks.delta.sole_writer import SoleWriter, noticing_others
 from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
 from backlog_spark.sinks.delta.writers import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.session import session_conf, session_copy
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.session import session_conf, session_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,8 @@ from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, refuse_overlap
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.batch_frames import persisted
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.plan.batch_frames import persisted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -31,8 +31,8 @@ from backlog_spark.sinks.leftovers import (
     with_seen,
 )
 from backlog_spark.sinks.newest_changes import DELETES, UPSERTS, newest_changes
-from backlog_spark.spark.batch_frames import kept
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.plan.batch_frames import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa

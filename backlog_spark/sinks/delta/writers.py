@@ -18,9 +18,9 @@ from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.delta.deltars.limits import CommitConflict
-from backlog_spark.spark import delta_log
-from backlog_spark.spark.batch_frames import kept, nullable
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.plan.batch_frames import kept, nullable
 
 if TYPE_CHECKING:
     import pyarrow as pa

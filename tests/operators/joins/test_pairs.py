@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.joins import pairs
 from backlog_spark.operators.joins.pairs import Output, paired
-from backlog_spark.spark import group_processor as processor
+from backlog_spark.spark.plan import group_processor as processor
 from backlog_spark.state.tables import cut
 
 

@@ -1,9 +1,9 @@
 """Reads and writes files of a checkpoint. A file is either complete or absent, even after a crash.
 
 Reaches for: ``CheckpointFileManager``, with which Spark writes its own logs (seen in Spark 4.2; entry "checkpoint
-files" of `backlog_spark.spark.internals`). The fallback is Hadoop's public ``FileContext``: it writes a temporary file
-and renames it, like Spark's default manager. A file system without a ``FileContext`` is refused, because a rename with
-``FileSystem`` may delete the older file first. A custom manager named in the session is refused too, because the
+files" of `backlog_spark.spark.jvm.internals`). The fallback is Hadoop's public ``FileContext``: it writes a temporary
+file and renames it, like Spark's default manager. A file system without a ``FileContext`` is refused, because a rename
+with ``FileSystem`` may delete the older file first. A custom manager named in the session is refused too, because the
 fallback does not know it.
 """
 
@@ -17,8 +17,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ig
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import file_system, hadoop_conf, java_class
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import file_system, hadoop_conf, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

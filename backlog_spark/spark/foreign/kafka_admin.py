@@ -1,7 +1,7 @@
 """Kafka's admin client in Spark's JVM, with the options of Spark's Kafka source.
 
 Reaches for: ``SubscribePatternStrategy.createAdmin`` of Spark's Kafka source, which adds Spark's own credentials, such
-as delegation tokens (seen in Spark 4.2; entry "Kafka client" of `backlog_spark.spark.internals`). The fallback is
+as delegation tokens (seen in Spark 4.2; entry "Kafka client" of `backlog_spark.spark.jvm.internals`). The fallback is
 Kafka's public ``Admin``: it gets the options only, without delegation tokens.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.common.failure_causes import first_line
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import java_class
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import java_class
 from backlog_spark.spi.kafka_admin import AdminError, FoundTopic, Partition
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Properties and helpers of the DataFrames in a backlog batch.
 
 Reaches for: the analysed plan's tree patterns and statistics, ``LogicalRDD`` and ``Dataset.ofRows`` (seen in Spark 4.2;
-entry "plan checks" of `backlog_spark.spark.internals`). Without them no plan counts as repeatable, sizes are unknown,
-and Spark counts the bytes of Arrow batches. `frame_of` and `united` have no fallback: callers check their own entry of
-the table first.
+entry "plan checks" of `backlog_spark.spark.jvm.internals`). Without them no plan counts as repeatable, sizes are
+unknown, and Spark counts the bytes of Arrow batches. `frame_of` and `united` have no fallback: callers check their own
+entry of the table first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import as_seq, elements, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

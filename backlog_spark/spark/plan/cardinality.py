@@ -8,7 +8,7 @@ Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s
 and 7.2 s of processor time, next to other load). With 200,000 keys shuffling first is slower, 1.8 s against 1.4 s.
 
 Reaches for: the executed plan of a batch, of which one partition is run again (seen in Spark 4.2; entry "key sample"
-of `backlog_spark.spark.internals`). Without it there is no sample, and rows are aggregated without a shuffle first.
+of `backlog_spark.spark.jvm.internals`). Without it there is no sample, and rows are aggregated without a shuffle first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.spark.batch_frames import frame_of, united
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import as_seq, elements, java_class
+from backlog_spark.spark.plan.batch_frames import frame_of, united
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,8 @@
 """Turns Spark's progress events into reports on a queue, and nothing else.
 
 Reaches for: the class with which PySpark takes events from the JVM (seen in Spark 4.2; entry "progress text" of
-`backlog_spark.spark.internals`). The fallback is PySpark's own listener, which reads each field in a call of its own.
+`backlog_spark.spark.jvm.internals`). The fallback is PySpark's own listener, which reads each field in a call of its
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
 from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, StateReport, Terminated
-from backlog_spark.spark.internals import is_usable
+from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
 

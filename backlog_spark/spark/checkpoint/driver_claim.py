@@ -32,7 +32,7 @@ from backlog_spark.errors import BacklogError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["LOOK_S", "DriverClaim", "NewerDriver", "is_dead"]
 

@@ -11,8 +11,8 @@ is the same.
 
 Reaches for: ``StreamExecution``'s state, lock, thread and trigger, ``MicroBatchExecution.triggerExecutor`` and the
 context of the latest check (seen in Spark 4.2; entries "end between batches" and "trigger interval" of
-`backlog_spark.spark.internals`). The fallback is ``StreamingQuery.stop`` and the last progress: a run counts as ended
-only if it looked for rows and found none. The interval stays as it is.
+`backlog_spark.spark.jvm.internals`). The fallback is ``StreamingQuery.stop`` and the last progress: a run counts as
+ended only if it looked for rows and found none. The interval stays as it is.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from py4j.clientserver import JavaClient  # type: ignore[import-untyped,unused-i
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 from pyspark.errors import StreamingQueryException
 
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

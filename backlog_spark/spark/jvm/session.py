@@ -1,8 +1,8 @@
 """Registers the sources and the listener with a SparkSession.
 
 Reaches for: ``SparkSession.cloneSession`` and the manager of data sources (seen in Spark 4.2; entries "session copy"
-and "installed sources" of `backlog_spark.spark.internals`). Without them settings are set in the session itself for a
-while, and a source that Spark has found by itself is registered again. Also uses the JVM's active session, which is
+and "installed sources" of `backlog_spark.spark.jvm.internals`). Without them settings are set in the session itself for
+a while, and a source that Spark has found by itself is registered again. Also uses the JVM's active session, which is
 public in Java.
 """
 
@@ -25,9 +25,10 @@ from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import refuse_other_than
 from backlog_spark.common.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX, parse_settings
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark import internals, startup
-from backlog_spark.spark.listener import BacklogListener
-from backlog_spark.spark.py4j_helpers import java_class
+from backlog_spark.spark import startup
+from backlog_spark.spark.jvm import internals
+from backlog_spark.spark.jvm.listener import BacklogListener
+from backlog_spark.spark.jvm.py4j_helpers import java_class
 from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def _ours(spark: SparkSession) -> list[str]:
         return []  # --py-files may bring modules of the same names, and comes onto the path later
     return [
         "backlog_spark.runner.control",
-        "backlog_spark.spark.group_processor",
+        "backlog_spark.spark.plan.group_processor",
         "backlog_spark.connectors.mysql_cdc",
         "backlog_spark.connectors.hybrid",
     ]

@@ -1,6 +1,6 @@
 """Reads Spark's offset and commit logs of a checkpoint, and the identity that it has for ever.
 
-Reaches for: the names in Spark's logs. `backlog_spark.spark.offset_entries` reads the entries.
+Reaches for: the names in Spark's logs. `backlog_spark.spark.checkpoint.offset_entries` reads the entries.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.checkpoint_store import CheckpointStore
-from backlog_spark.spark.offset_entries import offset_lines
+from backlog_spark.spark.checkpoint.offset_entries import offset_lines
+from backlog_spark.spark.checkpoint.store import CheckpointStore
 from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 Only modules of ``backlog_spark.spark`` touch the driver's JVM. Each has an entry in `INTERNALS`: the classes and
 members that it reaches for, and what it does without them. The probe asks Java's reflection whether they exist. It runs
-when a session is registered (`backlog_spark.spark.session.register`), once a process: it has one JVM. The probe takes
-milliseconds and starts no job.
+when a session is registered (`backlog_spark.spark.jvm.session.register`), once a process: it has one JVM. The probe
+takes milliseconds and starts no job.
 
 An internal with a fallback is replaced by it: slower, with the same results. One without a fallback fails closed:
 `require` raises before the query reads a row. ``BACKLOG_SPARK_INTERNALS=off`` in the environment forces every fallback.
@@ -89,17 +89,17 @@ class Internal:
 
 INTERNALS: Final[dict[str, Internal]] = {
     "source layout": Internal(
-        "source_layout",
+        "checkpoint/source_layout",
         {_DATASET: ("queryExecution()",), _QUERY: ("analyzed()",), _PLAN: ("collectLeaves()", "isStreaming()")},
         "which entry of Spark's offset log belongs to which source",
     ),
     "event times": Internal(
-        "batch_execution",
+        "jvm/batch_execution",
         {_STREAM: ("lastExecution()",), _QUERY: ("observedMetrics()",)},
         "the greatest event time of a batch, before it commits",
     ),
     "batch plan": Internal(
-        "batch_execution",
+        "jvm/batch_execution",
         {
             _STREAM: ("lastExecution()",),
             _QUERY: ("executedPlan()",),
@@ -111,7 +111,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         "The batch is kept by `localCheckpoint` and run as a whole.",
     ),
     "end between batches": Internal(
-        "stop_between_batches",
+        "jvm/stop_between_batches",
         {
             _STREAM: (
                 "state()",
@@ -129,25 +129,25 @@ INTERNALS: Final[dict[str, Internal]] = {
         "last progress shows that it looked for rows and found none.",
     ),
     "trigger interval": Internal(
-        "stop_between_batches",
+        "jvm/stop_between_batches",
         {_BATCHES: ("triggerExecutor()",), f"{_STREAMING}.runtime.ProcessingTimeExecutor": ("intervalMs",)},
         "a batch that continues firing timers starts at once",
         "They fire at the next interval.",
     ),
     "query settings": Internal(
-        "own_settings",
+        "jvm/own_settings",
         {_STREAM: ("sparkSessionForStream()", "pollingDelayMs", "resolvedCheckpointRoot()")},
         "settings for one query only",
         "They are set in the session while the query starts. Another query that starts at that moment gets them too.",
     ),
     "session copy": Internal(
-        "session",
+        "jvm/session",
         {_SESSION: ("cloneSession()",)},
         "settings while one source loads or one sink writes",
         "They are set in the session for that time.",
     ),
     "installed sources": Internal(
-        "session",
+        "jvm/session",
         {
             f"{_SQL}.execution.datasources.DataSourceManager": (
                 "dataSourceExists(java.lang.String)",
@@ -166,14 +166,14 @@ INTERNALS: Final[dict[str, Internal]] = {
         beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),
     "launch": Internal(
-        "launch",
+        "jvm/launch",
         {},
         "a pipeline's settings are not on the command line of Spark's JVM",
         "PySpark puts them there, and other users of the machine can read them.",
         beside_java="PySpark's `SparkContext._ensure_initialized`",
     ),
     "checkpoint files": Internal(
-        "checkpoint_files",
+        "checkpoint/files",
         {
             f"{_STREAMING}.checkpointing.CheckpointFileManager": (
                 "create(org.apache.hadoop.fs.Path, org.apache.hadoop.conf.Configuration)",
@@ -184,7 +184,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         "Hadoop's `FileContext`: a temporary file is written, then renamed. A file system without one is refused.",
     ),
     "plan checks": Internal(
-        "batch_frames",
+        "plan/batch_frames",
         {
             _QUERY: ("analyzed()",),
             _PLAN: ("deterministic()", "containsPattern(scala.Enumeration$Value)", "stats()"),
@@ -197,7 +197,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         "frees kept rows when it collects garbage.",
     ),
     "shuffle once": Internal(
-        "shuffle_once",
+        "jvm/shuffle_once",
         {
             f"{_SQL}.execution.adaptive.AdaptiveSparkPlanExec": ("executedPlan()",),
             f"{_SQL}.execution.exchange.ShuffleExchangeLike": (
@@ -210,7 +210,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         "Each step shuffles them.",
     ),
     "key sample": Internal(
-        "cardinality",
+        "plan/cardinality",
         {
             _PHYSICAL: ("collectLeaves()", "clone()", "execute()"),
             f"{_SQL}.execution.FileSourceScanExec": ("relation()",),
@@ -219,32 +219,32 @@ INTERNALS: Final[dict[str, Internal]] = {
         "Rows are always aggregated before they are shuffled.",
     ),
     "progress text": Internal(
-        "listener",
+        "jvm/listener",
         {f"{_SQL}.streaming.StreamingQueryProgress": ("json()",)},
         "a progress event in one call",
         "PySpark's own listener, which reads each field in a call of its own.",
     ),
     "file sizes": Internal(
-        "outstanding_files",
+        "foreign/outstanding_files",
         {_QUERY: ("optimizedPlan()",), _PLAN: ("stats()",)},
         "the bytes of a source's files",
         "The size of each file is read on its own.",
     ),
     "named sources": Internal(
-        "named_sources",
+        "foreign/named_sources",
         {_SESSION: ("cloneSession()",), _DATASET: (f"ofRows({_SESSION}, {_PLAN})",)},
         "the phases of `bs.hybrid`, which are named sources of Spark",
         "The settings that they need are set in the session while a phase is loaded.",
     ),
     "Kafka client": Internal(
-        "kafka_admin",
+        "foreign/kafka_admin",
         {f"{_SQL}.kafka010.SubscribePatternStrategy": ("createAdmin(java.util.Map)",)},
         "offsets and topics for phases of Spark's Kafka source",
         "Kafka's public `Admin`, with the source's options. It does not know delegation tokens.",
         jar="spark-sql-kafka-0-10",
     ),
     "Delta log": Internal(
-        "delta_log",
+        "jvm/delta_log",
         {
             f"{_SQL}.delta.DeltaLog": ("forTable(org.apache.spark.sql.SparkSession, java.lang.String)",),
             f"{_SQL}.delta.Snapshot": ("transactions()", "metadata()"),
@@ -253,7 +253,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         jar="delta-spark",
     ),
     "Delta files": Internal(
-        "delta_log",
+        "jvm/delta_log",
         {
             f"{_SQL}.delta.OptimisticTransaction": ("deltaLog()",),
             f"{_SQL}.delta.DummySnapshot": ("metadata()",),

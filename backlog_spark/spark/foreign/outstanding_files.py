@@ -1,7 +1,7 @@
 """Counts the files that Spark's file and Delta sources have not read yet. Progress reports do not have this figure.
 
 Reaches for: the statistics of an optimised plan (seen in Spark 4.2; entry "file sizes" of
-`backlog_spark.spark.internals`). Without them the size of each file is read on its own.
+`backlog_spark.spark.jvm.internals`). Without them the size of each file is read on its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 
-from backlog_spark.spark.checkpoint import Checkpoint
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import file_size
+from backlog_spark.spark.checkpoint.logs import Checkpoint
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import file_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

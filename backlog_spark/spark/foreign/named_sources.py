@@ -1,9 +1,9 @@
 """Loads a named source of Spark, with the settings that named sources need.
 
 Reaches for: ``SparkSession.cloneSession`` and ``Dataset.ofRows`` (seen in Spark 4.2; entry "named sources" of
-`backlog_spark.spark.internals`). The settings are made in a copy of the session, and the DataFrame is then moved to the
-user's session. The fallback sets them in the session itself while the source is loaded. A source that another thread
-loads at that moment gets them too.
+`backlog_spark.spark.jvm.internals`). The settings are made in a copy of the session, and the DataFrame is then moved to
+the user's session. The fallback sets them in the session itself while the source is loaded. A source that another
+thread loads at that moment gets them too.
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
@@ -14,9 +14,9 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import java_class
-from backlog_spark.spark.session import session_conf, starting
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import java_class
+from backlog_spark.spark.jvm.session import session_conf, starting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """Shuffles rows by columns once, for any number of readers.
 
 Reaches for: the final plan of adaptive execution, its exchange, and ``LogicalRDD`` (seen in Spark 4.2; entry "shuffle
-once" of `backlog_spark.spark.internals`). Without them `exchanged` returns None, and each reader shuffles the rows.
+once" of `backlog_spark.spark.jvm.internals`). Without them `exchanged` returns None, and each reader shuffles the rows.
 
 Measured on two cores: the backlog of a co-group of two times 750,000 rows, one row per key on each side, takes 4.6 s
 and 3.4 s of processor time. Without this module it takes 8.9 s and 5.0 s.
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
-from backlog_spark.spark.batch_frames import frame_of
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import as_seq, elements, java_class
+from backlog_spark.spark.jvm.session import session_conf
+from backlog_spark.spark.plan.batch_frames import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

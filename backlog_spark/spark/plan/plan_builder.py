@@ -25,9 +25,9 @@ from backlog_spark.model.watermarks import EVENT_TIME, observation_name
 from backlog_spark.operators.fold import Fold, StayEnd
 from backlog_spark.operators.sides import quoted, tagged
 from backlog_spark.operators.sorted_loop import DATA, TAG
-from backlog_spark.spark.batch_frames import empty_frame, is_repeatable
-from backlog_spark.spark.group_processor import GroupProcessor, PandasProcessor
-from backlog_spark.spark.session import starting
+from backlog_spark.spark.jvm.session import starting
+from backlog_spark.spark.plan.batch_frames import empty_frame, is_repeatable
+from backlog_spark.spark.plan.group_processor import GroupProcessor, PandasProcessor
 from backlog_spark.spark.versions import ALL_OF_THEM
 from backlog_spark.state.keys import labelled
 from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, seed_prefix

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.internals import is_off
+from backlog_spark.spark.jvm.internals import is_off
 
 __all__ = ["delta_package", "launch"]
 

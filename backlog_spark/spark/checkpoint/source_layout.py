@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.decide.query_record import QueryRecord
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
-from backlog_spark.spark.internals import require
-from backlog_spark.spark.py4j_helpers import streaming_relations
+from backlog_spark.spark.jvm.internals import require
+from backlog_spark.spark.jvm.py4j_helpers import streaming_relations
 from backlog_spark.spi.offset_flags import BatchFlags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from backlog_spark.decide.reports import ProgressReport
-    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint.logs import Checkpoint
     from backlog_spark.spi.source_info import SourceInfo
 
 __all__ = ["DeclaredSources", "SourceLayout"]

@@ -1,6 +1,6 @@
 """Small files below a checkpoint: our own metadata, and the primitives to read and replace any file there.
 
-All access goes through `backlog_spark.spark.checkpoint_files`: a file is either complete or absent.
+All access goes through `backlog_spark.spark.checkpoint.files`: a file is either complete or absent.
 
 Reaches for: Hadoop's public classes.
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark.checkpoint_files import files_of
-from backlog_spark.spark.py4j_helpers import hadoop_conf, java_class, qualified
+from backlog_spark.spark.checkpoint.files import files_of
+from backlog_spark.spark.jvm.py4j_helpers import hadoop_conf, java_class, qualified
 from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _PATTERN = "*?[{\\"
 
 
 class CheckpointStore:
-    """The files of a checkpoint. `backlog_spark.spark.checkpoint.Checkpoint` adds what Spark's logs say.
+    """The files of a checkpoint. `backlog_spark.spark.checkpoint.logs.Checkpoint` adds what Spark's logs say.
 
     Parameters
     ----------

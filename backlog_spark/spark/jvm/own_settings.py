@@ -5,7 +5,7 @@ them. In that moment the settings are put into the copy. The fallback, if Spark'
 the session itself. Then other queries that start at that moment get them too.
 
 Reaches for: ``StreamExecution.sparkSessionForStream`` and its field of the polling delay (seen in Spark 4.2,
-``StreamExecution.runStream``; entry "query settings" of `backlog_spark.spark.internals`).
+``StreamExecution.runStream``; entry "query settings" of `backlog_spark.spark.jvm.internals`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import java_class
-from backlog_spark.spark.session import session_conf, session_listener, starting
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import java_class
+from backlog_spark.spark.jvm.session import session_conf, session_listener, starting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

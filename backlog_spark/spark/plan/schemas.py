@@ -19,8 +19,8 @@ from backlog_spark.model.nodes import (
     WatermarkNode,
 )
 from backlog_spark.operators.sides import tagged
-from backlog_spark.spark.plan_builder import with_event_time
-from backlog_spark.spark.session import load, register
+from backlog_spark.spark.jvm.session import load, register
+from backlog_spark.spark.plan.plan_builder import with_event_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """Reads the execution of the running batch: splits a batch into its parts, and gets its observed event times.
 
 Reaches for: ``StreamExecution.lastExecution``, its physical plan and metrics (seen in Spark 4.2; entries "batch plan"
-and "event times" of `backlog_spark.spark.internals`). Without the plan a batch is kept by Spark's public
+and "event times" of `backlog_spark.spark.jvm.internals`). Without the plan a batch is kept by Spark's public
 ``localCheckpoint`` and run as a whole, once. The event times have no fallback: Spark's listeners get them only after
 the commit, and a crash would lose them. So a query with a watermark is refused.
 """
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.spark.batch_frames import frame_of, united
-from backlog_spark.spark.cardinality import sample_of
-from backlog_spark.spark.internals import is_usable
-from backlog_spark.spark.py4j_helpers import elements
+from backlog_spark.spark.jvm.internals import is_usable
+from backlog_spark.spark.jvm.py4j_helpers import elements
+from backlog_spark.spark.plan.batch_frames import frame_of, united
+from backlog_spark.spark.plan.cardinality import sample_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class TakenBatch:
     query_name : str
         Name of the query.
     stands_by : bool
-        Whether the plan is one of `backlog_spark.spark.plan_builder.Plans.backlog`.
+        Whether the plan is one of `backlog_spark.spark.plan.plan_builder.Plans.backlog`.
     """
 
     def __init__(self, batch: DataFrame, spark: SparkSession, query_name: str, *, stands_by: bool) -> None:

@@ -5,7 +5,7 @@ check the transaction's number. In a new JVM the first commit of a query, with 1
 16.3 s (docs/benchmarks.md).
 
 Reaches for: ``DeltaLog``, ``Snapshot`` and ``OptimisticTransaction`` (seen in Delta 4.4 on Spark 4.2; entries "Delta
-log" and "Delta files" of `backlog_spark.spark.internals`). Without the transaction class Spark commits as well. The
+log" and "Delta files" of `backlog_spark.spark.jvm.internals`). Without the transaction class Spark commits as well. The
 state has no fallback: the batch number in the table decides whether a batch is written, and Delta's public API does not
 give it. delta-rs does; sinks use it first where it can read the table.
 """
@@ -21,9 +21,9 @@ from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark.internals import is_usable, require
-from backlog_spark.spark.py4j_helpers import elements, file_system, java_class, qualified
-from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.jvm.internals import is_usable, require
+from backlog_spark.spark.jvm.py4j_helpers import elements, file_system, java_class, qualified
+from backlog_spark.spark.jvm.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

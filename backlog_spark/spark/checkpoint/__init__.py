@@ -1,0 +1,1 @@
+"""Reads and writes a query's checkpoint: Spark's logs in it, and files of our own beside them."""

@@ -1,0 +1,1 @@
+"""Figures and offsets of Spark's own sources: Kafka and files."""
