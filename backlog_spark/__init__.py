@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from backlog_spark.api.explain import explain, explained
     from backlog_spark.api.keyed_streams import KeyedStream
     from backlog_spark.api.streams import BacklogStream, source, stream
-    from backlog_spark.api.verification import Difference, TargetDiffers, Verification
-    from backlog_spark.api.verify import verify, verify_tables
     from backlog_spark.api.windowed_streams import WindowedStream
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.model.record_attributes import RecordAttributes, RecordAttributesBuilder
@@ -62,6 +60,8 @@ if TYPE_CHECKING:
     from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
     from backlog_spark.streamsql.refusals import SqlError
+    from backlog_spark.verification.result import Difference, TargetDiffers, Verification
+    from backlog_spark.verification.verify import verify, verify_tables
 
 __version__ = "0.1.0"
 
@@ -146,7 +146,7 @@ _MODULES = {
     "DeltaAppend": "sinks",
     "DeltaTables": "sinks",
     "DeltaUpsert": "sinks",
-    "Difference": "api.verification",
+    "Difference": "verification.result",
     "EndOfStreamWindows": "operators.windows.assigners",
     "EventTimeSessionWindows": "operators.windows.assigners",
     "ForeignQuery": "native.rule_query",
@@ -175,14 +175,14 @@ _MODULES = {
     "SqlError": "streamsql.refusals",
     "StateTtlConfig": "operators.process.state_ttl",
     "Switch": "runner.query_progress",
-    "TargetDiffers": "api.verification",
+    "TargetDiffers": "verification.result",
     "TimeWindow": "operators.windows.functions",
     "Trigger": "operators.windows.triggers",
     "TriggerResult": "operators.windows.triggers",
     "TumblingEventTimeWindows": "operators.windows.assigners",
     "TumblingProcessingTimeWindows": "operators.windows.assigners",
     "ValueState": "operators.process.functions",
-    "Verification": "api.verification",
+    "Verification": "verification.result",
     "Watermark": "model.watermarks",
     "WatermarkCharacteristic": "spi.source_info",
     "WindowFunction": "operators.windows.functions",
@@ -195,8 +195,8 @@ _MODULES = {
     "source": "api.streams",
     "sql": "streamsql.queries",
     "stream": "api.streams",
-    "verify": "api.verify",
-    "verify_tables": "api.verify",
+    "verify": "verification.verify",
+    "verify_tables": "verification.verify",
 }
 
 

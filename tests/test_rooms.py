@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Lowest first: a room imports only from those before it.
 ROOMS = (
-    "errors", "common", "spi", "model", "decide", "state", "operators", "spark", "sinks", "runner", "native", "api",
-    "streamsql", "pipelines", "tools",
+    "errors", "common", "spi", "model", "decide", "state", "operators", "spark", "handover", "sinks", "runner",
+    "native", "api", "verification", "streamsql", "pipelines", "tools",
 )  # fmt: skip
 FOR_CONNECTORS = ("connectors", "errors", "common", "spi")
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.api.verification import Verification
-from backlog_spark.api.verify import verify, verify_tables
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
@@ -23,6 +21,8 @@ from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.spark.jvm.launch import delta_package, launch
 from backlog_spark.spark.jvm.session import register
+from backlog_spark.verification.result import Verification
+from backlog_spark.verification.verify import verify, verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,21 +19,22 @@ from typing import TYPE_CHECKING
 from backlog_spark.common.settings import MAX_KEY_GROUPS
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.handover.state_handover import StateHandover
+from backlog_spark.handover.state_reader import StateReader
+from backlog_spark.handover.stay_ends import StayEnds
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, operator_attributes
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
 from backlog_spark.operators.fold import Gathered, StayEnd
-from backlog_spark.runner.backlog_ends import StayEnds
 from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.sorted_batch import BatchFolds
-from backlog_spark.runner.state_handover import StateHandover
-from backlog_spark.runner.state_reader import StateReader
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.batch_execution import TakenBatch
 from backlog_spark.spark.plan.batch_frames import ARROW_BYTES, empty_frame
 from backlog_spark.spark.plan.plan_builder import Plans, RawRows, last_keyed, outputs_of
-from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import even_labels
+from backlog_spark.state.seeds import seeds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.nodes import KeyedNode, Node, operator_attributes, watermark_nodes
 from backlog_spark.model.record_attributes import STANDS_STILL, as_bits
 from backlog_spark.model.watermark_tree import WatermarkTree
@@ -23,7 +24,6 @@ from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.batch_execution import UNKNOWN, greatest_event_times
 from backlog_spark.spark.jvm.internals import require
 from backlog_spark.spark.jvm.session import register_source, starting
-from backlog_spark.spark.versions import BatchState
 from backlog_spark.state.timer_reports import FiringBudget, GroupReport, GroupReports
 
 if TYPE_CHECKING:

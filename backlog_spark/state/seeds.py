@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ALL_OF_THEM",
     "CONTROL",
     "LIVE",
     "SEED_EMIT",
@@ -51,6 +52,7 @@ __all__ = [
     "packed",
     "packed_control",
     "seed_prefix",
+    "seeds_of",
 ]
 
 # Where a packed row comes from: input, handed-over state (to be emitted or not), or the control source. Output of an
@@ -64,6 +66,11 @@ SEED_OUTPUT: Final = 4
 # ``slots``: for rows of state the number of accumulators when they were written, for outputs their number, else 0.
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
 _ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("slots", pa.int32()), ("data", pa.binary())])
+
+
+def seeds_of(operator: str) -> str:
+    """The directory of an operator's seeds within the checkpoint. Stream mode reads it."""
+    return f"backlog/seed/{operator}"
 
 
 def seed_prefix(epoch: int) -> str:
@@ -106,6 +113,8 @@ class Control:
 
 
 # Rows, and bytes, that are merged before they are shipped. They bound the memory of a task.
+ALL_OF_THEM: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options for reading files of state. They replace the session's settings."""
 _PACK_ROWS: Final = 200_000
 _PACK_BYTES: Final = 64 << 20
 # Rows of a file that are decoded at a time: a few bytes in the file may decode to long values.

@@ -19,8 +19,8 @@ from backlog_spark.tools.output import say, show, table, tell, tell_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from backlog_spark.api.verification import Verification
     from backlog_spark.spi.examination import Finding, FoundTable
+    from backlog_spark.verification.result import Verification
 
 __all__ = ["add_pipeline_commands"]
 

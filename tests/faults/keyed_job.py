@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
+from backlog_spark.handover import versions
+from backlog_spark.handover.state_handover import StateHandover
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.runner.query_time import Timekeeper
-from backlog_spark.runner.state_handover import StateHandover
 from backlog_spark.sinks.delta.sink import DeltaSink
-from backlog_spark.spark import cardinality, versions
-from backlog_spark.spark.versions import BatchState
+from backlog_spark.spark.plan import cardinality
 from backlog_spark.spi import registry
 from backlog_spark.state.timer_reports import FiringBudget
 

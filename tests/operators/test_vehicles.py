@@ -19,7 +19,7 @@ import backlog_spark as bs
 from backlog_spark.decide.ledger import Ledger
 from backlog_spark.decide.steps import Mode
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark import versions
+from backlog_spark.handover import versions
 from backlog_spark.spark.plan import plan_builder as vehicles
 from backlog_spark.state.seeds import PackFiles
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.watermarks import EVENT_TIME
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.joins import temporal as temporal_join
@@ -31,7 +32,6 @@ from backlog_spark.spark.jvm import shuffle_once as exchange
 from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.jvm.shuffle_once import exchanged
 from backlog_spark.spark.plan.batch_frames import is_repeatable
-from backlog_spark.spark.versions import BatchState
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append

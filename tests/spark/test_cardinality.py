@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.spark import cardinality, versions
+from backlog_spark.handover import versions
+from backlog_spark.spark.plan import cardinality
 from backlog_spark.spark.plan.cardinality import estimated_distinct
 from tests.operators.conftest import Collect, plain, wait
 from tests.operators.scripted import append

@@ -13,18 +13,18 @@ import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructType
 
 from backlog_spark.common.arrow_steps import map_in_arrow
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.operators.aggregates import Sum
 from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.plan import plan_builder as vehicles
 from backlog_spark.spark.plan.plan_builder import Plans
-from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import groups_of
-from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState
+from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState, seeds_of
 from backlog_spark.state.tables import EMIT, StateSchema, from_bytes
-from tests.spark.test_versions import FOLDS
-from tests.spark.test_versions import SCHEMA as ROWS_OF_FOLDS
+from tests.handover.test_versions import FOLDS
+from tests.handover.test_versions import SCHEMA as ROWS_OF_FOLDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
+from backlog_spark.verification.verify import both_sides, compare
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
 from .jobs import create, run_to_the_end, source

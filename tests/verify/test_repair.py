@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import backlog_spark as bs
-from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.errors import BacklogError
+from backlog_spark.verification.verify import both_sides, compare
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, table_rows
 
 from .jobs import EVERY, Beside, commit, corrupt, create, found, source, wait

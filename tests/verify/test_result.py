@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from backlog_spark.api.verification import Difference, TargetDiffers, Verification
-from backlog_spark.api.verify_reading import pause, render
+from backlog_spark.verification.reading import pause, render
+from backlog_spark.verification.result import Difference, TargetDiffers, Verification
 
 AT = {
     "tables": ("shop.orders",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from backlog_spark.spark.row_comparison import PART, compared, differing_columns
+from backlog_spark.verification.row_comparison import PART, compared, differing_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

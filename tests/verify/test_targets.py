@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.api.verify import both_sides, compare
 from backlog_spark.connectors.mysql_cdc.schema.types import type_table
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.verification.verify import both_sides, compare
 from tests.connectors.mysql_cdc.replay import forget_log, is_mariadb
 from tests.connectors.mysql_cdc.schema.test_values import COLUMNS, ROWS, quoted, random_row
 

@@ -28,9 +28,8 @@ from backlog_spark.operators.sorted_loop import DATA, TAG
 from backlog_spark.spark.jvm.session import starting
 from backlog_spark.spark.plan.batch_frames import empty_frame, is_repeatable
 from backlog_spark.spark.plan.group_processor import GroupProcessor, PandasProcessor
-from backlog_spark.spark.versions import ALL_OF_THEM
 from backlog_spark.state.keys import labelled
-from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, seed_prefix
+from backlog_spark.state.seeds import ALL_OF_THEM, SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 
 if TYPE_CHECKING:

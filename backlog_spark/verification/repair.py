@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from backlog_spark.api.verify_reading import ChangedKeys
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.sinks import delta_repair as steps
 from backlog_spark.sinks.delta.sink import DeltaSink
-from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
 from backlog_spark.spark.plan.batch_frames import persisted
-from backlog_spark.spark.row_comparison import DOUBLED, EXTRA, is_same
 from backlog_spark.spi.tables_at import TablesAt
+from backlog_spark.verification import delta_repair as steps
+from backlog_spark.verification.delta_rows import TargetVersion, rows_at
+from backlog_spark.verification.reading import ChangedKeys
+from backlog_spark.verification.row_comparison import DOUBLED, EXTRA, is_same
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StructType
 
 import backlog_spark as bs
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.operators.aggregates import Sum
 from backlog_spark.operators.aggregates.reduce import ReduceFold
 from backlog_spark.operators.fold import Fold
@@ -19,7 +20,7 @@ from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.operators.process.fold import ProcessFold
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.session import session_conf
-from backlog_spark.spark.versions import ALL_OF_THEM, BatchState, seeds_of
+from backlog_spark.state.seeds import ALL_OF_THEM, seeds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from backlog_spark.decide.ledger import Ledger
 from backlog_spark.errors import BacklogError
-from backlog_spark.runner.backlog_ends import StayEnds
+from backlog_spark.handover.stay_ends import StayEnds
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.spark.checkpoint.logs import Checkpoint
-from backlog_spark.spark.versions import BatchState, seeds_of
-from backlog_spark.state.seeds import seed_prefix
+from backlog_spark.state.seeds import seed_prefix, seeds_of
 
 __all__ = ["StateHandover"]
 

@@ -15,7 +15,7 @@ from backlog_spark.spark.jvm.session import session_conf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from backlog_spark.sinks.delta_rows import TargetVersion
+    from backlog_spark.verification.delta_rows import TargetVersion
 
 __all__ = ["DELETE", "INSERT", "STEP", "UPDATE", "repair"]
 

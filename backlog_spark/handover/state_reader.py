@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
 from backlog_spark.errors import BacklogError
+from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.nodes import Node, keyed_from_output
 from backlog_spark.operators.sides import quoted
-from backlog_spark.spark.versions import BatchState, seeds_of
+from backlog_spark.state.seeds import seeds_of
 from backlog_spark.state.state_codec import UnpackHashes, UnpackRows
 from backlog_spark.state.tables import HASH, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from backlog_spark.handover.stay_ends import StayEnds
     from backlog_spark.operators.fold import Fold
-    from backlog_spark.runner.backlog_ends import StayEnds
     from backlog_spark.spark.checkpoint.logs import Checkpoint
 
 __all__ = ["StateReader"]

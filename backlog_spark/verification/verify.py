@@ -23,10 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from backlog_spark.api.streams import BacklogStream
-from backlog_spark.api.verification import Difference, Verification
-from backlog_spark.api.verify_query import query_of
-from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
-from backlog_spark.api.verify_repair import BothSides, Repair
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
@@ -36,9 +32,14 @@ from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
-from backlog_spark.sinks.delta_rows import TargetVersion, rows_at
 from backlog_spark.spark.plan.batch_frames import empty_frame
-from backlog_spark.spark.row_comparison import (
+from backlog_spark.spi.registry import table_names, tables_at
+from backlog_spark.verification.delta_rows import TargetVersion, rows_at
+from backlog_spark.verification.query import query_of
+from backlog_spark.verification.reading import ChunkReader, ReadingLine
+from backlog_spark.verification.repair import BothSides, Repair
+from backlog_spark.verification.result import Difference, Verification
+from backlog_spark.verification.row_comparison import (
     DIFFERENT,
     DOUBLED,
     EXTRA,
@@ -49,7 +50,6 @@ from backlog_spark.spark.row_comparison import (
     differing_columns,
     is_same,
 )
-from backlog_spark.spi.registry import table_names, tables_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
-from backlog_spark.spark.row_comparison import PART
+from backlog_spark.verification.row_comparison import PART
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

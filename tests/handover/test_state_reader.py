@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backlog_spark.runner.state_reader import _shown
+from backlog_spark.handover.state_reader import _shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
-from backlog_spark.sinks.delta_rows import TargetVersion, newest_target
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.session import check_session, register, session_copy
+from backlog_spark.verification.delta_rows import TargetVersion, newest_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

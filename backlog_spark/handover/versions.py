@@ -18,7 +18,7 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered
@@ -26,7 +26,7 @@ from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.jvm.shuffle_once import exchanged
 from backlog_spark.spark.plan.batch_frames import arrow_batches
 from backlog_spark.spark.plan.cardinality import shuffled_by_key
-from backlog_spark.state.seeds import seed_prefix
+from backlog_spark.state.seeds import ALL_OF_THEM, seed_prefix, seeds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.spark.checkpoint.logs import Checkpoint
 
-__all__ = ["ALL_OF_THEM", "BatchState", "seeds_of"]
+__all__ = ["BatchState"]
 
 _POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
@@ -46,15 +46,8 @@ _AS_THEY_ARE = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.compression.codec": "snappy",
 }
-ALL_OF_THEM: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Options for reading these files. They replace the session's settings."""
 # Handed-over state is read in whole files, if these are not too large: Spark copies each file several times.
 _FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 48 << 20
-
-
-def seeds_of(operator: str) -> str:
-    """The directory of an operator's seeds within the checkpoint. Stream mode reads it."""
-    return f"backlog/seed/{operator}"
 
 
 class BatchState:

@@ -1,0 +1,1 @@
+"""Compares a target with its source, and repairs it: ``bs.verify`` and ``bs.verify_tables``."""
