@@ -191,7 +191,7 @@ _MODULES = {
     "explain": "api.explain",
     "explained": "api.explain",
     "hybrid": "native.hybrid",
-    "register": "spark.session",
+    "register": "spark.jvm.session",
     "source": "api.streams",
     "sql": "streamsql.queries",
     "stream": "api.streams",
