@@ -31,9 +31,9 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from backlog_spark.connectors.mysql_cdc.binlog.batches import read_batch
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.source import check
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 import pymysql
 
 import backlog_spark as bs
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource, inspect
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.sinks import BatchInfo, DeltaAppend, Sink, SinkContext
 from backlog_spark.spi import add_connector
 from benchmarks.common import arguments_parser, main

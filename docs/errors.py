@@ -1,33 +1,39 @@
-"""Makes the page of all errors: the texts are read from the code."""
+"""Makes the pages of all errors: the texts are read from the code."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-__all__ = ["page"]
+__all__ = ["pages"]
 
 _ROOT = Path(__file__).parents[1]
-# Heading -> folders and modules whose errors it has. The first match counts.
-_PARTS = {
-    "MySQL and MariaDB": ("connectors/mysql_cdc",),
-    "Files, Delta and Kafka (`hybrid`)": ("connectors/hybrid",),
-    "Delta sinks": ("backlog_spark/sinks",),
-    "SQL": ("backlog_spark/streamsql",),
-    "Rules and phases of Spark's own readers": ("backlog_spark/native",),
-    "Queries, operators and checkpoints": (
-        *(f"backlog_spark/{room}" for room in ("api", "model", "decide", "state", "operators", "runner", "spi")),
+# Page below docs/errors/ -> heading, and the folders whose errors it has.
+_PAGES = {
+    "mysql_cdc": ("MySQL and MariaDB", ("connectors/mysql_cdc",)),
+    "hybrid": ("Files, Delta and Kafka (`hybrid`)", ("connectors/hybrid",)),
+    "native": ("Rules and phases of Spark's own readers", ("backlog_spark/native",)),
+    "operators": (
+        "Streams, operators and SQL",
+        ("backlog_spark/api", "backlog_spark/operators", "backlog_spark/streamsql"),
     ),
-    "Spark, session and packages": ("backlog_spark/common", "backlog_spark/spark", "backlog_spark/startup"),
-    "Command line and pipelines": ("backlog_spark/tools", "backlog_spark/pipelines"),
+    "queries": (
+        "Queries and checkpoints",
+        tuple(f"backlog_spark/{room}" for room in ("model", "decide", "state", "handover", "runner", "spi")),
+    ),
+    "targets": ("Delta sinks and verify", ("backlog_spark/sinks", "backlog_spark/verification")),
+    "spark": ("Spark, session and packages", ("backlog_spark/common", "backlog_spark/spark")),
+    "command": ("Command line and pipelines", ("backlog_spark/tools", "backlog_spark/pipelines")),
 }
 _TOP = """# All errors
 
-This page lists the texts of the errors that backlog_spark raises, with what to do. It is made from the code. `…` stands
-for a value. An error about a setting begins with the setting and the value that was found, for example
+These pages list the texts of the errors that backlog_spark raises, with what to do. They are made from the code. `…`
+stands for a value. An error about a setting begins with the setting and the value that was found, for example
 `chunkSize = '0': must be at least 1.` Errors of other packages and general problems are in
 [Troubleshooting](troubleshooting.md).
 
+| page | errors |
+|---|---|
 """
 
 
@@ -71,15 +77,15 @@ def _alphabetical(error: tuple[str, str]) -> tuple[str, str, str]:
     return error[0].lower(), *error
 
 
-def page() -> str:
-    """The page, without the generator's own imports of Spark."""
-    lines = [_TOP]
-    for heading, folders in _PARTS.items():
-        found: set[tuple[str, str]] = set()
-        for folder in folders:
-            for file in (_ROOT / folder).rglob("*.py"):
-                found |= _errors(ast.parse(file.read_text()))
-        lines += [f"## {heading}\n", "| error | what to do |", "|---|---|"]
-        lines += [f"| {_cell(problem)} | {_cell(hint)} |" for problem, hint in sorted(found, key=_alphabetical)]
-        lines.append("")
-    return "\n".join(lines)
+def pages() -> dict[str, str]:
+    """File name -> text: the list of the pages, and a page for each part."""
+    made, top = {}, _TOP
+    for name, (heading, folders) in _PAGES.items():
+        files = (file for folder in folders for file in (_ROOT / folder).rglob("*.py"))
+        found = {error for file in files for error in _errors(ast.parse(file.read_text()))}
+        rows = [f"| {_cell(problem)} | {_cell(hint)} |" for problem, hint in sorted(found, key=_alphabetical)]
+        made[f"errors/{name}.md"] = "\n".join(
+            [f"# Errors: {heading}\n", "`…` stands for a value.\n", "| error | what to do |", "|---|---|", *rows, ""]
+        )
+        top += f"| [{heading}](errors/{name}.md) | {len(found)} |\n"
+    return {"errors.md": top, **made}

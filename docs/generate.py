@@ -102,7 +102,7 @@ def pages() -> dict[str, str]:
         "settings.md": _SETTINGS + settings_table(),
         "metrics.md": _METRICS + metrics_table() + _DASHBOARD,
         "internals.md": _INTERNALS + internals_table(),
-        "errors.md": errors.page(),
+        **errors.pages(),
         "hybrid.md": hybrid.page(),
         "mysql_cdc.md": mysql_cdc.page(),
         "pipeline.schema.json": json.dumps(pipeline_schema(), indent=1, ensure_ascii=False),
@@ -111,4 +111,5 @@ def pages() -> dict[str, str]:
 
 if __name__ == "__main__":
     for name, text in pages().items():
+        (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(text.rstrip("\n") + "\n")

@@ -14,6 +14,7 @@ from backlog_spark.common.familiar_names import choice, nearest
 from backlog_spark.common.settings import PREFIX, parse_settings
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.pipelines.cross_checks import Together, told
 from backlog_spark.pipelines.declared import DeclaredSource, Pipeline
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
 from backlog_spark.pipelines.model import (
@@ -26,7 +27,6 @@ from backlog_spark.pipelines.model import (
     Watermark,
     keys_of,
 )
-from backlog_spark.pipelines.together import Together, told
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options, discover
 
 __all__ = ["FORMATS", "load", "parse"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.given import Given, unknown_option
+from backlog_spark.spi.user_options import UserOptions, unknown_option
 
 from .catalogue import OPTIONS
 from .decode.catalogue import OPTIONS as DECODE_OPTIONS
@@ -84,7 +84,7 @@ class HybridOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> HybridOptions:
         """Parse the options of ``readStream``; names in any case."""
-        given = Given(options)
+        given = UserOptions(options)
         phases = _phases(given.get("phases", "files, kafka"))
         of_phase: list[dict[str, str]] = [{} for _ in phases]
         decode: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """MySQL change data capture: snapshot, then binary log, exactly once and without locks."""
 
-from .examination import examine
+from .server.examination import examine
 from .source import (
     MySqlCdcDataSource,
     check,
@@ -11,7 +11,7 @@ from .source import (
     documented_options,
     inspect,
 )
-from .tables_at import table_names, tables_at
+from .stream.tables_at import table_names, tables_at
 
 __all__ = [
     "MySqlCdcDataSource",

@@ -18,11 +18,11 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.spi.offset_flags import FILLS
 from backlog_spark.spi.signals import HEARD
 
-from .positions import BinlogPosition
-from .requests import Requests
+from .binlog.positions import BinlogPosition
 from .schema.columns import columns_from_json, columns_to_json
 from .schema.keys import Key, key_from_json, key_to_json
 from .schema.table import TableSchema
+from .snapshot.requests import Requests
 
 __all__ = ["NO_TABLE", "Offset", "RangeAgain", "SnapshotRange"]
 

@@ -12,7 +12,7 @@ from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.table_names import TableName
 from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.given import Given, unknown_option
+from backlog_spark.spi.user_options import UserOptions, unknown_option
 
 from .binlog.inflating import MOST_INFLATED
 from .catalogue import OPTIONS
@@ -207,7 +207,7 @@ class MySqlOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
         """Parse the options of ``readStream``; names in any case."""
-        given = Given(options)
+        given = UserOptions(options)
         for name in options:
             if name.lower() not in _KNOWN and name.lower() not in _SPARK_OWN:
                 raise unknown_option(name, _KNOWN.values(), "mysql_cdc has no such option.")
@@ -296,7 +296,7 @@ class MySqlOptions:
         return f"MySqlOptions({shown})"
 
 
-def _skipped(given: Given) -> frozenset[str]:
+def _skipped(given: UserOptions) -> frozenset[str]:
     text = given.get("skipped.operations", "none")
     letters = {part.strip().lower() for part in text.split(",") if part.strip()} - {"none"}
     if letters - set(_OPERATIONS):
@@ -304,7 +304,7 @@ def _skipped(given: Given) -> frozenset[str]:
     return frozenset(_OPERATIONS[letter] for letter in letters)
 
 
-def _adds_tables(given: Given, mode: str) -> bool:
+def _adds_tables(given: UserOptions, mode: str) -> bool:
     found = given.flag("scanNewlyAddedTables", False)
     if found and mode != "initial":
         raise SettingError(
@@ -313,13 +313,13 @@ def _adds_tables(given: Given, mode: str) -> bool:
     return found
 
 
-def _rewriting(given: Given, mode: str) -> str:
+def _rewriting(given: UserOptions, mode: str) -> str:
     """The option; by default stop if the stream has never read the whole tables."""
     found = given.choice("rewritingAlter", ("snapshot", "stop", "ignore"))
     return found if "rewritingalter" in given or mode in ("initial", "snapshot") else "stop"
 
 
-def _table_events(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> str:
+def _table_events(given: UserOptions, metadata: tuple[str, ...], several: bool, form: str) -> str:
     """The option; by default emit, or fail if a row could not tell its statement and table."""
     found = given.choice("tableEvents", ("emit", "skip", "fail"))
     missing = _missing(metadata, several, form)
@@ -340,7 +340,7 @@ def _missing(metadata: tuple[str, ...], several: bool, form: str) -> list[str]:
     return sorted(needed - set(metadata))
 
 
-def _renews(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> bool:
+def _renews(given: UserOptions, metadata: tuple[str, ...], several: bool, form: str) -> bool:
     found = given.choice("snapshot.mode", ("initial", "when_needed"))
     if found == "when_needed" and (missing := _missing(metadata, several, form)):
         raise SettingError(
@@ -350,7 +350,7 @@ def _renews(given: Given, metadata: tuple[str, ...], several: bool, form: str) -
     return found == "when_needed"
 
 
-def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
+def _tables(given: UserOptions) -> tuple[tuple[tuple[str, str], ...], str]:
     """The options ``table`` and ``tablePattern``; exactly one must be given."""
     text, pattern = given.get("table", ""), given.get("tablepattern", "")
     if bool(text) == bool(pattern):
@@ -371,13 +371,13 @@ def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
     return tuple(tables), pattern
 
 
-def _pattern(given: Given, name: str) -> str:
+def _pattern(given: UserOptions, name: str) -> str:
     found = given.text(name)
     check_whole_names(name, found)
     return found
 
 
-def _signal_table(given: Given, tables: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+def _signal_table(given: UserOptions, tables: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
     text = given.get("signal.table", "").strip()
     if not text:
         return None
@@ -394,7 +394,7 @@ def _signal_table(given: Given, tables: tuple[tuple[str, str], ...]) -> tuple[st
     return name.database, name.table
 
 
-def _startup_mode(given: Given) -> str:
+def _startup_mode(given: UserOptions) -> str:
     """The mode. Options that belong to it must be given, those of other modes must not."""
     mode = given.choice("startup.mode", _MODES)
     for name, of in _MODE_OF.items():
@@ -411,7 +411,7 @@ def _startup_mode(given: Given) -> str:
     return mode
 
 
-def _lag(given: Given) -> int | None:
+def _lag(given: UserOptions) -> int | None:
     found = given.duration("backlogLagThreshold")
     if found == 0:
         raise SettingError(
@@ -431,7 +431,7 @@ def _server_ids(text: str) -> range:
     return found
 
 
-def _duration(given: Given, name: str, default: int, low: int, high: int) -> int:
+def _duration(given: UserOptions, name: str, default: int, low: int, high: int) -> int:
     """Milliseconds."""
     found = given.duration(name)
     if found is None:

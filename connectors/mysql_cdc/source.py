@@ -18,17 +18,17 @@ from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
 from .catalogue import OPTIONS
-from .hearing import check_signal as check_on_server
-from .hearing import signal_table
 from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
-from .reader import MySqlCdcStreamReader
 from .schema.declared import DeclaredTables
 from .schema.table import SchemaChanged, TableSchema
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 from .server.retries import is_transient
+from .snapshot.signal_inbox import check_signal as check_on_server
+from .snapshot.signal_inbox import signal_table
+from .stream.reader import MySqlCdcStreamReader
 
 __all__ = [
     "MySqlCdcDataSource",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from docs import errors
 from tests.test_rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -20,3 +21,9 @@ def test_the_files_exist() -> None:
 
 def test_the_table_has_every_room_in_its_order() -> None:
     assert tuple(room for room in re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == ROOMS
+
+
+def test_the_pages_of_errors_have_every_room() -> None:
+    listed = [folder for _, folders in errors._PAGES.values() for folder in folders]
+    rooms = {f"backlog_spark/{room}" for room in ROOMS if room != "errors"}
+    assert sorted(listed) == sorted({*rooms, "connectors/mysql_cdc", "connectors/hybrid"})

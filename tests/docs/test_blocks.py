@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from backlog_spark.common.settings import parse_settings
-from backlog_spark.connectors.mysql_cdc.signals import Signal, parsed
+from backlog_spark.connectors.mysql_cdc.snapshot.signals import Signal, parsed
 from backlog_spark.pipelines.parsing import parse
 from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.spi.registry import ENTRY_POINTS

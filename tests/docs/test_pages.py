@@ -16,7 +16,7 @@ from .blocks import python_blocks
 ROOT = HERE.parent
 README = ROOT / "README.md"
 PAGES = [
-    *sorted(HERE.glob("*.md")),
+    *sorted(HERE.rglob("*.md")),
     *sorted(ROOT.glob("conf/*.md")),
     README,
     ROOT / "CHANGELOG.md",

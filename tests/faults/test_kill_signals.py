@@ -17,7 +17,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.connectors.mysql_cdc.requests import Requests
+from backlog_spark.connectors.mysql_cdc.snapshot.requests import Requests
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, options, table_rows
 

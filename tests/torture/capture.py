@@ -19,12 +19,12 @@ from typing import Any
 import pymysql
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.offsets import RangeAgain
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.connectors.mysql_cdc.tables_at import tables_at
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader, SnapshotPartition
+from backlog_spark.connectors.mysql_cdc.stream.tables_at import tables_at
 from backlog_spark.errors import BacklogError, SettingError
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, reader

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark import verify
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from backlog_spark.connectors.mysql_cdc.binlog import planner
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables
 from backlog_spark.connectors.mysql_cdc.snapshot import planner as snapshot_planner
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log

@@ -7,7 +7,7 @@ from typing import Any
 
 import pymysql
 
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from servers.mysql import MySQLServer
 
 from .repeating import LATER, Repeating

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from servers.mysql import MySQLServer
 
 DATABASE = "torture"

@@ -12,7 +12,7 @@ from .base import Decoded, Decoder, MalformedRecord
 from .csv_decoder import CsvDecoder
 from .json_decoder import JsonDecoder
 from .options import FORMATS, OPTIONS, DecodeOptions, parse
-from .registry import Registry
+from .schema_registry import Registry
 
 __all__ = [
     "FORMATS",

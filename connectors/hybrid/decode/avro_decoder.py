@@ -32,7 +32,7 @@ from .avro_schema import parse_schema
 from .avro_values import record_reader
 from .base import Mode, Parsed, TwoPathDecoder
 from .blocks import content_of, offsets_of
-from .registry import NoSchema, Registry
+from .schema_registry import NoSchema, Registry
 
 __all__ = ["AvroDecoder"]
 

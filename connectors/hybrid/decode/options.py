@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.given import Given
+from backlog_spark.spi.user_options import UserOptions
 
 from .base import MODES, PERMISSIVE, Mode
 from .patterns import Kind, Pattern
-from .registry import REGISTRY_OPTIONS, RegistryOptions
+from .schema_registry import REGISTRY_OPTIONS, RegistryOptions
 from .texts import Formats
 from .zones import zone
 
@@ -85,7 +85,7 @@ def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
     SettingError
         For an option that is missing or malformed.
     """
-    given = Given(options)
+    given = UserOptions(options)
     given.required(f"{prefix}Format", f"Set it to one of {', '.join(FORMATS)}.", "must be given.")
     format = given.choice(f"{prefix}Format", FORMATS)
     mode = given.choice("mode", MODES)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.given import Given, unknown_option
+from backlog_spark.spi.user_options import UserOptions, unknown_option
 
 from ..option import Option
 
@@ -16,7 +16,7 @@ STORAGE = "fs."
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-class FilesGiven(Given):
+class FilesGiven(UserOptions):
     """The options that a user gave.
 
     Parameters

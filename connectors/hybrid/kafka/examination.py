@@ -17,7 +17,7 @@ from .clients import open_client
 from .losses import shown_time
 from .native_starts import SPARKS_DEFAULTS, SPARKS_OPTIONS
 from .options import KafkaOptions
-from .pins import Pin
+from .pinned_offsets import Pin
 from .planner import Planner
 from .positions import KafkaPosition
 from .workers import group_id

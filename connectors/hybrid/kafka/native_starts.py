@@ -20,7 +20,7 @@ from backlog_spark.spi.kafka_admin import AdminError, KafkaAdmin
 from .client import Lookups, Topic, TopicGone, Unreachable
 from .offsets import EARLIEST, Partition, to_json
 from .options import KafkaOptions
-from .pins import Pin
+from .pinned_offsets import Pin
 from .planner import Planner
 from .properties import Properties
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.given import Given, unknown_option
+from backlog_spark.spi.user_options import UserOptions, unknown_option
 
 from .backlog import Thresholds
 from .catalogue import OPTIONS
@@ -152,7 +152,7 @@ class KafkaOptions:
         others : collection of str
             Names of options that others read, such as a decoder.
         """
-        given = Given(options)
+        given = UserOptions(options)
         _check_names(options, {name.lower() for name in others})
         client = given.choice("kafka.client", ("confluent", "kafka-python"))
         from_files = given.choice("startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
@@ -190,7 +190,7 @@ def _check_names(options: Mapping[str, str], others: Collection[str]) -> None:
         raise unknown_option(name, [*_KNOWN.values(), "kafka.*"], "the Kafka phase has no such option.")
 
 
-def _topics(given: Given) -> Topics:
+def _topics(given: UserOptions) -> Topics:
     there = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower(), "").strip()]
     if len(there) != 1:
         raise SettingError(
@@ -206,20 +206,20 @@ def _topics(given: Given) -> Topics:
     return Topics(pattern=given.pattern("subscribePattern", r'For example "orders_\d+".').strip())
 
 
-def _starting(given: Given) -> Boundary:
+def _starting(given: UserOptions) -> Boundary:
     strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     boundary = _by_time(given, "starting", or_latest=strategy == "latest")
     return boundary or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
 
 
-def _ending(given: Given) -> Boundary | None:
+def _ending(given: UserOptions) -> Boundary | None:
     boundary = _by_time(given, "ending", or_latest=True)
     if boundary is None and "endingoffsets" in given:
         boundary = _by_offset(given, "endingOffsets", "latest", LATEST)
     return boundary
 
 
-def _by_time(given: Given, which: str, *, or_latest: bool) -> Boundary | None:
+def _by_time(given: UserOptions, which: str, *, or_latest: bool) -> Boundary | None:
     one, each = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
     if one.lower() in given:
         return Boundary(one, timestamp=given.integer(one, None, 0), or_latest=or_latest)
@@ -229,7 +229,7 @@ def _by_time(given: Given, which: str, *, or_latest: bool) -> Boundary | None:
     return None
 
 
-def _by_offset(given: Given, name: str, default: str, least: int) -> Boundary:
+def _by_offset(given: UserOptions, name: str, default: str, least: int) -> Boundary:
     text = given.get(name.lower(), default).strip()
     word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     if word is None:
@@ -239,7 +239,7 @@ def _by_offset(given: Given, name: str, default: str, least: int) -> Boundary:
     return Boundary(name, everywhere=word)
 
 
-def _thresholds(given: Given) -> Thresholds:
+def _thresholds(given: UserOptions) -> Thresholds:
     lag = given.duration("backlogLagThreshold")
     offsets = given.integer("backlogOffsetsThreshold", None, 1)
     lag_leave = given.duration("backlogLagLeaveThreshold")
@@ -263,7 +263,7 @@ def _thresholds(given: Given) -> Thresholds:
     )
 
 
-def _names(given: Given, name: str) -> tuple[str, ...]:
+def _names(given: UserOptions, name: str) -> tuple[str, ...]:
     text = given.get(name.lower(), "")
     found = [part.strip() for part in text.split(",")] if text.strip() else []
     for part in found:

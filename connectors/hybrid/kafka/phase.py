@@ -19,7 +19,7 @@ from .client import KafkaClient
 from .clients import open_client
 from .dedup import known
 from .options import KafkaOptions
-from .pins import Pin
+from .pinned_offsets import Pin
 from .planner import Planned, Planner
 from .positions import KafkaPosition
 from .ranges import Range, split

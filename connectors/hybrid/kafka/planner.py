@@ -15,7 +15,7 @@ from .client import Lookups, Topic, TopicGone, patiently
 from .losses import Gap, Loss, reconciled, shown_time
 from .offsets import EARLIEST, LATEST, Partition, shown
 from .options import Boundary, KafkaOptions
-from .pins import Pin
+from .pinned_offsets import Pin
 from .positions import KafkaPosition
 from .ranges import limited
 

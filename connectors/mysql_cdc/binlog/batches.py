@@ -12,23 +12,23 @@ import pyarrow as pa
 
 from backlog_spark.common.gc_tuning import collect_rarely
 
-from ..bounded import PIECE_BYTES
 from ..offsets import Offset, SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
-from ..positions import BinlogPosition, byte_at, bytes_at, sequence_at
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import Fixed, TableName
 from ..schema.key_order import OrderBytes
 from ..schema.keys import Key
 from ..schema.table import TableSchema
+from ..server.bounded import PIECE_BYTES
 from ..server.gtid import GtidSet
 from ..server.mysql import query
 from ..server.watermark import gtids_at, origin, watermark
 from ..server.worker_connection import worker_connection
-from .emptied import effect
+from .positions import BinlogPosition, byte_at, bytes_at, sequence_at
 from .reading import DELETE, INSERT, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 from .records import Change, emptied_by
+from .truncated_tables import effect
 
 __all__ = ["read_batch", "rows_of"]
 

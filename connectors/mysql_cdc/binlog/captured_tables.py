@@ -22,7 +22,7 @@ from ..schema.ddl.statements import (
 )
 from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
 from ..schema.table import RowsRemoved, SchemaChanged, TableSchema
-from .emptied import removed_tables
+from .truncated_tables import removed_tables
 
 __all__ = ["NO_CHANGES", "CapturedTables", "TableChanges"]
 

@@ -17,10 +17,10 @@ from pymysqlreplication import BinLogStreamReader
 from backlog_spark.errors import BacklogError
 
 from ..options import MySqlOptions
-from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from ..server.connection import ServerConnection, check_identity, log_files
 from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.log_gone import LogGone
+from .positions import FAR, FIRST_EVENT, BinlogPosition
 
 __all__ = ["Dump", "broken_off", "explained", "lacks_file", "open_dump"]
 

@@ -20,16 +20,16 @@ from uuid import UUID
 
 from backlog_spark.errors import BacklogError
 
-from ..bounded import too_large
-from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from ..schema.ddl.statements import DML, DROP, first_word, sql_mode_of, statement_text, time_zone_of
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import fills_by_functions
 from ..schema.table import TableSchema, of_table
+from ..server.bounded import too_large
 from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition, header_of
+from .positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from .records import Change, RowsChange, Savepoint, TableEmptied, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, TableMap
 from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of

@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-from ..positions import FIRST_EVENT, file_number
 from ..server.log_gone import LogGone
+from .positions import FIRST_EVENT, file_number
 
 __all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile", "header_of"]
 

@@ -15,8 +15,6 @@ from backlog_spark.spi.signals import Signal
 
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..pace import Pace
-from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed, as_declared
 from ..schema.ddl.history import Layout
 from ..schema.ddl.statements import DROP
@@ -29,11 +27,13 @@ from ..server.mysql import end_position
 from ..server.session import Session
 from ..server.watermark import gtids_at
 from ..server.watermark import origin as origin_of
-from .ahead import ReadAhead, packed
+from ..stream.batch_limits import BatchLimits
 from .batches import rows_of
-from .emptied import Effect, effect, is_held
 from .planner import BinlogPlanner, Rewritten
+from .positions import BinlogPosition
+from .prefetched_rows import ReadAhead, packed
 from .records import TableEmptied
+from .truncated_tables import Effect, effect, is_held
 
 __all__ = ["BinlogPartition", "BinlogPhase"]
 
@@ -62,15 +62,15 @@ class BinlogPhase:
 
     Parameters
     ----------
-    options, tables, session, pace
+    options, tables, session, limits
         Those of the query.
     """
 
-    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, limits: BatchLimits) -> None:
         self._options = options
         self._tables = tables
         self._session = session
-        self._pace = pace
+        self._limits = limits
         self._planner: BinlogPlanner | None = None
         self._start = Offset("")
         self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
@@ -116,8 +116,8 @@ class BinlogPhase:
                 signal_table, lambda found: is_held(found, self._start),
             )  # fmt: skip
             self._planner = planner
-        pace = self._pace
-        until = pace.target if pace.available_now and pace.target else end_position(connection, self._options)
+        limits = self._limits
+        until = limits.target if limits.available_now and limits.target else end_position(connection, self._options)
         is_bounded = self._options.startup_mode == "snapshot"
         last = start.filter_until if is_bounded and not start.joining and not start.gone else None
         if last is not None:
@@ -130,7 +130,7 @@ class BinlogPhase:
                 f"The server's binary log ends at {until}, before {origin}, up to which the query has read it.",
                 "It was reset or restored: start with a new checkpoint and a new target.",
             )
-        position = planner.plan(until, pace.binlog_rows(start, limit), now)
+        position = planner.plan(until, limits.binlog_rows(start, limit), now)
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             self.note_layouts(start)
             end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
@@ -150,11 +150,11 @@ class BinlogPhase:
         rows = self.taken = planner.rows_until(position)
         self.signals = planner.signals_until(position)
         committed = planner.committed_until(position)
-        pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
+        limits.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
         if start.is_lagging:
-            pace.backlog_started(rows, now)
+            limits.backlog_started(rows, now)
         planner.advance(position, now)
-        pace.released(now)
+        limits.released(now)
         end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
         end = replace(_after(end, rewritten), table_events=events, committed_ms=committed)
         if is_bounded and (leaving or start.gone):

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from backlog_spark.spi.signals import Signal
 
 from ..options import MySqlOptions
-from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed
 from ..schema.ddl.history import Layout
 from ..schema.ddl.rewriting import NOTHING
@@ -27,9 +26,10 @@ from ..schema.ddl.timeline import TableName, Timeline
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.log_gone import LogGone
-from .ahead import KEPT_BYTES, ReadAhead
-from .emptied import Effect
+from .positions import BinlogPosition
+from .prefetched_rows import KEPT_BYTES, ReadAhead
 from .reading import UPDATE, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
+from .truncated_tables import Effect
 
 __all__ = ["BinlogPlanner", "Rewritten"]
 

@@ -16,7 +16,6 @@ import pymysql
 from backlog_spark.errors import BacklogError
 
 from ..options import MySqlOptions
-from ..positions import FIRST_EVENT, BinlogPosition, file_number
 from ..schema.ddl.statements import DROP, TRUNCATE
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
@@ -27,6 +26,7 @@ from ..server.retries import Retries, is_transient
 from .dump import broken_off, explained, lacks_file, open_dump
 from .events import Events, NotYetSent
 from .log_position import LargeFile
+from .positions import FIRST_EVENT, BinlogPosition, file_number
 from .records import (
     DELETE,
     INSERT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..positions import BinlogPosition
 from ..schema.ddl.statements import TRUNCATE
 from ..schema.ddl.timeline import TableAltered
 from ..schema.table import TableSchema
 from ..server.gtid import gtid_text
+from .positions import BinlogPosition
 
 __all__ = [
     "DELETE",

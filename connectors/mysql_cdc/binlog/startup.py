@@ -17,7 +17,6 @@ from backlog_spark.errors import BacklogError, SettingError
 
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..positions import FIRST_EVENT, BinlogPosition
 from ..schema.ddl.timeline import Statements
 from ..schema.declared import DeclaredTables
 from ..schema.table import SchemaChanged
@@ -30,6 +29,7 @@ from ..server.retries import is_transient
 from ..server.unlogged import without_prepared
 from ..server.watermark import origin
 from .dump import open_dump
+from .positions import FIRST_EVENT, BinlogPosition
 from .reading import TransactionEnd, read_changes
 
 __all__ = ["decided"]

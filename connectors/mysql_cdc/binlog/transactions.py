@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 
 from backlog_spark.errors import BacklogError
 
-from ..bounded import PIECE_BYTES
-from ..positions import BinlogPosition
+from ..server.bounded import PIECE_BYTES
 from ..server.gtid import is_mariadb_source
+from .positions import BinlogPosition
 from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 
 __all__ = ["whole_transactions"]

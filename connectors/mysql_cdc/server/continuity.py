@@ -17,10 +17,10 @@ import pymysql
 from pymysql.connections import Connection
 
 from ..binlog.dump import explained
+from ..binlog.positions import FAR, BinlogPosition
 from ..binlog.reading import first_position
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..positions import FAR, BinlogPosition
 from .connection import is_mariadb, query
 from .failover import known_gtids
 from .gtid import GtidSet, MariaDbGtids

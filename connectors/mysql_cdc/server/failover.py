@@ -20,10 +20,10 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from ..binlog.positions import BinlogPosition
 from ..binlog.reading import first_position
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..positions import BinlogPosition
 from .connection import is_mariadb, query
 from .gtid import GtidSet, MariaDbGtids
 from .log_gone import LogGone

@@ -14,7 +14,7 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from ..positions import BinlogPosition
+from ..binlog.positions import BinlogPosition
 from ..schema.table import TableSchema
 from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids

@@ -19,9 +19,9 @@ from pymysql.connections import Connection
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 
+from ..binlog.positions import FIRST_EVENT, BinlogPosition
 from ..options import MySqlOptions
 from ..output.metadata import check_names
-from ..positions import FIRST_EVENT, BinlogPosition
 from ..schema.choice import matches
 from ..schema.columns import made_by
 from ..schema.ddl.renames import made_by_tool

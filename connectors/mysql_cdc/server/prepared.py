@@ -21,7 +21,7 @@ from pymysql.protocol import FieldDescriptorPacket
 
 from backlog_spark.errors import SettingError
 
-from ..bounded import PIECE_BYTES, RowTooLarge
+from .bounded import PIECE_BYTES, RowTooLarge
 from .wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
 __all__ = ["fetch"]

@@ -15,8 +15,8 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import SettingError
 
+from ..binlog.positions import FAR, FIRST_EVENT, BinlogPosition
 from ..offsets import Offset
-from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from . import mariadb
 from .connection import is_mariadb, log_files, query, text
 from .gtid import GtidSet, MariaDbGtids

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from backlog_spark.errors import BacklogError
 
+from ..binlog.positions import BinlogPosition, sequence_at
 from ..offsets import Offset
-from ..positions import BinlogPosition, sequence_at
 from .gtid import GtidSet, MariaDbGtids
 
 __all__ = [

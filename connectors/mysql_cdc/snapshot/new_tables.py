@@ -13,10 +13,10 @@ from typing import Any
 
 from pymysql.connections import Connection
 
+from ..binlog.positions import BinlogPosition
 from ..binlog.reading import TableEmptied, read_changes
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..positions import BinlogPosition
 from ..schema.ddl.statements import DROP
 from ..schema.ddl.timeline import Statements, TableName
 from ..schema.declared import DeclaredTables

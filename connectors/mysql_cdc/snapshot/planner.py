@@ -16,7 +16,6 @@ from backlog_spark.spi.read_limits import ReadLimit
 
 from ..offsets import NO_TABLE, Offset, SnapshotRange
 from ..options import MySqlOptions
-from ..pace import Pace
 from ..schema.ddl.timeline import TableName
 from ..schema.declared import DeclaredTables
 from ..schema.keys import Key
@@ -25,9 +24,10 @@ from ..server.mysql import end_position, is_missing, low_watermark
 from ..server.retention import Retention
 from ..server.session import Session
 from ..server.unlogged import without_prepared
-from .again import row_sequence
+from ..stream.batch_limits import BatchLimits
 from .chunks import Chunks, Splitter
 from .remaining import Remaining
+from .resnapshot import row_sequence
 
 __all__ = ["SnapshotPartition", "SnapshotPlan", "SnapshotPlanner", "TableMissing", "kept_watermark"]
 
@@ -89,15 +89,15 @@ class SnapshotPlanner:
 
     Parameters
     ----------
-    options, tables, session, pace
+    options, tables, session, limits
         Those of the query.
     """
 
-    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, limits: BatchLimits) -> None:
         self._options = options
         self._tables = tables
         self._session = session
-        self._pace = pace
+        self._limits = limits
         self._retention = Retention()
         self._remaining = Remaining(options)
         self._chunks: dict[tuple[int, Key | None, Key | None], Chunks] = {}
@@ -119,21 +119,21 @@ class SnapshotPlanner:
         if not start.unread():
             return self._without_rest(connection, start)
         try:
-            plan = self.plan(connection, start, self._pace.snapshot_rows(limit), limited=self._pace.is_strict)
+            plan = self.plan(connection, start, self._limits.snapshot_rows(limit), limited=self._limits.is_strict)
         except TableMissing as missing:
             _log.warning("The table %s was dropped before its snapshot was read.", ".".join(missing.name))
             end = start.without([missing.name], come_back=True)
             return replace(end, is_backlog=start.is_processing_backlog, table_events=frozenset())
         # This position is read after the low watermark, so all its transactions lie at or before it.
         until = end_position(connection, self._options) if plan.is_last else None
-        if until is not None and self._pace.available_now:
+        if until is not None and self._limits.available_now:
             # The copied tables are consistent only once the log has been read up to the last watermark.
-            self._pace.target = until
+            self._limits.target = until
         planned = start.with_snapshot(plan.ranges, 0, until)
         total = planned.rows
         if until is None:
             total += self._remaining.rows(connection, self._tables.captured(start), planned)
-        self._pace.backlog_started(plan.rows, time.time() * 1000)
+        self._limits.backlog_started(plan.rows, time.time() * 1000)
         threshold = self._options.backlog_lag_ms
         # Reading the log starts at the first watermark.
         behind = plan.ranges[0].at_ms - (start.ranges or plan.ranges)[0].at_ms
@@ -144,8 +144,8 @@ class SnapshotPlanner:
         """The end of the snapshot phase when the tables that it would read are no longer captured."""
         low = start.ranges[0].low if start.ranges else low_watermark(connection)[0]
         until = end_position(connection, self._options)
-        if self._pace.available_now:
-            self._pace.target = until
+        if self._limits.available_now:
+            self._limits.target = until
         return replace(start.with_snapshot((), start.total, until), start=low)
 
     def plan(self, connection: Connection[Any], start: Offset, wanted: int | None, *, limited: bool) -> SnapshotPlan:

@@ -20,7 +20,6 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ..binlog.row_decoder import SchemaChanged
-from ..bounded import RowTooLarge, too_large
 from ..offsets import RangeAgain, SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import output_of, rows_to_table
@@ -31,6 +30,7 @@ from ..schema.keys import Key, key_range, refuse_null
 from ..schema.table import TableSchema, of_table, zero_date
 from ..schema.temporal import packed_text
 from ..schema.types import Column, kind_of
+from ..server.bounded import RowTooLarge, too_large
 from ..server.mysql import connect, end_position, load_schema, query
 from ..server.prepared import fetch
 from ..server.retries import ConnectionLost, Retries, is_transient

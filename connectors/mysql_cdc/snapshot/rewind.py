@@ -23,16 +23,16 @@ from typing import Any
 
 from pymysql.connections import Connection
 
+from ..binlog.positions import BinlogPosition
 from ..binlog.reading import RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
-from ..bounded import PIECE_BYTES, pieces
 from ..options import MySqlOptions
-from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed, as_read
 from ..schema.ddl.history import bridge
 from ..schema.ddl.timeline import Statements, Timeline
 from ..schema.key_order import OrderBytes
 from ..schema.keys import Key
 from ..schema.table import SchemaChanged, TableSchema
+from ..server.bounded import PIECE_BYTES, pieces
 from ..server.gtid import MariaDbGtids, is_mariadb_source
 from ..server.mysql import query
 from ..server.watermark import Watermark, resume_after, watermark

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.schema.ddl.evolution import StartAgain
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.fills import values_of
 from backlog_spark.spi.offset_flags import fills

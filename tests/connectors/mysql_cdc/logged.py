@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout
 from backlog_spark.connectors.mysql_cdc.schema.packed import read_length

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.source import check
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from servers.mariadb import MARIADB_SERVERS, MariaDBServer
 from servers.mysql import MySQLServer
 

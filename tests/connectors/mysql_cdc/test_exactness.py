@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.stream.reader import BinlogPartition, SnapshotPartition
 from servers.mysql import MySQLServer
 
 from .replay import KEYS, SERVERS, Writers, apply, options, read, reader, table_rows

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import check
+from backlog_spark.connectors.mysql_cdc.stream.reader import SnapshotPartition
 from servers.mariadb import MariaDBServer
 from servers.mysql import MySQLServer
 

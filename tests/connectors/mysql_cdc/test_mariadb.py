@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.server.gtid import MariaDbGtids
 from backlog_spark.connectors.mysql_cdc.server.mysql import connect, low_watermark, query

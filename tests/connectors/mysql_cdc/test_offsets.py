@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition, file_number, sequence_at
 from backlog_spark.connectors.mysql_cdc.offsets import Offset, SnapshotRange
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, file_number, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.keys import Key
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column

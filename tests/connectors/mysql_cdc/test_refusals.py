@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.server import continuity
 from backlog_spark.connectors.mysql_cdc.source import check
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.errors import BacklogError, SettingError
 from servers.mariadb import MariaDBServer
 from servers.mysql import MySQLServer

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.connectors.mysql_cdc.tables_at import as_of, tables_at
+from backlog_spark.connectors.mysql_cdc.stream.tables_at import as_of, tables_at
 from backlog_spark.errors import BacklogError, SettingError
 from servers.mysql import MySQLServer
 

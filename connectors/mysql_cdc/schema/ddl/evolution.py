@@ -22,8 +22,8 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from ...binlog.positions import BinlogPosition
 from ...options import MySqlOptions
-from ...positions import BinlogPosition
 from ...server.connection import connect, query, text
 from ...server.mysql import end_position, load_schema
 from ..columns import EXCLUDED, Column

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from ...binlog.positions import BinlogPosition
 from ...binlog.reading import TableEmptied, read_changes
 from ...options import MySqlOptions
-from ...positions import BinlogPosition
 from ...server.connection import connect
 from ...server.mysql import end_position
 from ..columns import Column

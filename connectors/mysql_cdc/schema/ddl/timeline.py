@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...positions import BinlogPosition
+from ...binlog.positions import BinlogPosition
 from ..table import SchemaChanged, TableSchema
 from .alters import column_steps
 from .history import Layout

@@ -9,7 +9,7 @@ import pytest
 
 from backlog_spark.connectors.hybrid.decode import FORMATS, OPTIONS, DecodeOptions, parse
 from backlog_spark.connectors.hybrid.decode.patterns import Pattern
-from backlog_spark.connectors.hybrid.decode.registry import RegistryOptions
+from backlog_spark.connectors.hybrid.decode.schema_registry import RegistryOptions
 from backlog_spark.connectors.hybrid.decode.texts import Formats
 from backlog_spark.errors import SettingError
 

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog.batches import _SnapshotFilter
+from backlog_spark.connectors.mysql_cdc.binlog.positions import sequence_at
 from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange
 from backlog_spark.connectors.mysql_cdc.offsets import SnapshotRange
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.output.rows import ChangeRows
-from backlog_spark.connectors.mysql_cdc.positions import sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
 from backlog_spark.connectors.mysql_cdc.server.watermark import watermark

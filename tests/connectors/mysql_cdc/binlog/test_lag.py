@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.source import inspect
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.errors import SettingError
 from tests.connectors.mysql_cdc.replay import options, read, reader
 

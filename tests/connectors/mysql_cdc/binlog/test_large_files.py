@@ -11,8 +11,8 @@ import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog.events import Events
 from backlog_spark.connectors.mysql_cdc.binlog.log_position import LargeFile, nearest
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition, byte_at, sequence_at
 from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, byte_at, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.timeline import Timeline
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.binlog import planner
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.reading import read_changes
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server.mysql import end_position
 from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.errors import BacklogError

@@ -10,9 +10,9 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.connectors.mysql_cdc.server.mysql import connect, end_position
 from backlog_spark.connectors.mysql_cdc.source import check

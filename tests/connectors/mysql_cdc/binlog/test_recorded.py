@@ -24,10 +24,10 @@ import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog.batches import rows_of
 from backlog_spark.connectors.mysql_cdc.binlog.events import Events
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl.timeline import Timeline
 from backlog_spark.connectors.mysql_cdc.schema.table import Hidden, TableSchema

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog import transactions as whole
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, Savepoint, TransactionBroken, TransactionEnd
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.errors import BacklogError
 from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, options, reader, table_rows, take
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.output.metadata import METADATA
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource
 from backlog_spark.errors import SettingError
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, reader, take

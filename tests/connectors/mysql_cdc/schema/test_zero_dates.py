@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.errors import BacklogError, SettingError
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.binlog import reading as binlog
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.records import TransactionEnd
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server import continuity
 from backlog_spark.connectors.mysql_cdc.server.continuity import _same_32_bits
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log

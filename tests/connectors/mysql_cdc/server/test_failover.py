@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.stream.reader import BinlogPartition, MySqlCdcStreamReader
 from backlog_spark.errors import BacklogError
 from servers.mariadb import MariaDBServer
 from servers.mysql import MySQLServer

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server.connection import connect, query
 from backlog_spark.connectors.mysql_cdc.server.login import Login
 from backlog_spark.connectors.mysql_cdc.source import check

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.connectors.mysql_cdc.requests import RangeRequest, Requests
 from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet
 from backlog_spark.connectors.mysql_cdc.server.log_gone import LogGone
 from backlog_spark.connectors.mysql_cdc.server.purged import lacks_nothing
 from backlog_spark.connectors.mysql_cdc.snapshot import new_tables
+from backlog_spark.connectors.mysql_cdc.snapshot.requests import RangeRequest, Requests
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from backlog_spark.connectors.mysql_cdc.tables_at import tables_at
+from backlog_spark.connectors.mysql_cdc.stream.tables_at import tables_at
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import apply, forget_log, is_mariadb, options, read, reader, table_rows, take
 

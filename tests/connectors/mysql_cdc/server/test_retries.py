@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.server.connection import connect, open_connection, query
 from backlog_spark.connectors.mysql_cdc.server.retries import ConnectionLost, Retries, is_transient, retrying
 from backlog_spark.connectors.mysql_cdc.snapshot import reading

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.connectors.mysql_cdc.bounded import PIECE_BYTES, pieces
 from backlog_spark.connectors.mysql_cdc.output.rows import rows_to_table
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.server.bounded import PIECE_BYTES, pieces
 from backlog_spark.connectors.mysql_cdc.snapshot.subtraction import Surplus, TouchedKeys
 
 COLUMNS = (

@@ -16,9 +16,9 @@ import pymysql
 import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.output import envelope
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.ddl import rewriting
 from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import COMPUTED, NOTHING_SAID, Add, after, column_steps

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from backlog_spark.connectors.mysql_cdc.schema.ddl import evolution
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource
+from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader, take
 
 if TYPE_CHECKING:

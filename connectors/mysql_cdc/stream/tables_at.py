@@ -20,26 +20,26 @@ from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.tables_at import TablesAt
 
-from .binlog.batches import read_batch
-from .binlog.reading import read_changes
-from .offsets import Offset, SnapshotRange
-from .options import MySqlOptions
-from .output.metadata import METADATA
-from .output.rows import output_of
-from .positions import BinlogPosition
-from .schema.ddl.lookahead import stages
-from .schema.ddl.statements import DROP, TRUNCATE
-from .schema.ddl.timeline import Statements, Timeline
-from .schema.declared import DeclaredTables
-from .schema.keys import Key
-from .schema.table import RowsRemoved, SchemaChanged, TableSchema
-from .server.continuity import check_history
-from .server.failover import moved
-from .server.mysql import connect, end_position, low_watermark, server_identity
-from .server.watermark import as_of, resume_after, shows, watermark
-from .snapshot.chunks import Splitter
-from .snapshot.reading import read_chunk
-from .source import check, inspect
+from ..binlog.batches import read_batch
+from ..binlog.positions import BinlogPosition
+from ..binlog.reading import read_changes
+from ..offsets import Offset, SnapshotRange
+from ..options import MySqlOptions
+from ..output.metadata import METADATA
+from ..output.rows import output_of
+from ..schema.ddl.lookahead import stages
+from ..schema.ddl.statements import DROP, TRUNCATE
+from ..schema.ddl.timeline import Statements, Timeline
+from ..schema.declared import DeclaredTables
+from ..schema.keys import Key
+from ..schema.table import RowsRemoved, SchemaChanged, TableSchema
+from ..server.continuity import check_history
+from ..server.failover import moved
+from ..server.mysql import connect, end_position, low_watermark, server_identity
+from ..server.watermark import as_of, resume_after, shows, watermark
+from ..snapshot.chunks import Splitter
+from ..snapshot.reading import read_chunk
+from ..source import check, inspect
 
 __all__ = ["MySqlTablesAt", "as_of", "table_names", "tables_at"]
 

@@ -13,13 +13,13 @@ from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 
-from .options import MySqlOptions
-from .output.rows import output_of
-from .schema.table import TableSchema
-from .schema.types import kind_of
-from .server.connection import ACCESS_DENIED, connect, is_mariadb, query, text
-from .server.mysql import check_tables, find_tables, load_schema, server_problems
-from .server.retention import kept_ms
+from ..options import MySqlOptions
+from ..output.rows import output_of
+from ..schema.table import TableSchema
+from ..schema.types import kind_of
+from .connection import ACCESS_DENIED, connect, is_mariadb, query, text
+from .mysql import check_tables, find_tables, load_schema, server_problems
+from .retention import kept_ms
 
 __all__ = ["examine"]
 

@@ -20,16 +20,16 @@ from backlog_spark.spi.read_limits import (
     SupportsTriggerAvailableNow,
 )
 
-from .binlog.ahead import carried
-from .binlog.batches import read_batch
-from .binlog.phase import BinlogPartition
-from .offsets import Offset
-from .options import MySqlOptions
+from ..binlog.batches import read_batch
+from ..binlog.phase import BinlogPartition
+from ..binlog.prefetched_rows import carried
+from ..offsets import Offset
+from ..options import MySqlOptions
+from ..schema.table import TableSchema
+from ..snapshot.planner import SnapshotPartition
+from ..snapshot.reading import read_chunk
+from ..snapshot.resnapshot import EmptiedPartition, emptied_rows
 from .planning import BatchPlanner
-from .schema.table import TableSchema
-from .snapshot.again import EmptiedPartition, emptied_rows
-from .snapshot.planner import SnapshotPartition
-from .snapshot.reading import read_chunk
 
 __all__ = ["BinlogPartition", "MySqlCdcStreamReader", "SnapshotPartition"]
 

@@ -20,11 +20,11 @@ from backlog_spark.common.lazy_patterns import lazy_pattern
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.signals import Signal
 
+from ..schema.columns import MASKED, Column
+from ..schema.keys import Key, key_kind
+from ..schema.table import TableSchema
+from ..schema.types import kind_of
 from .requests import ALTERED, RangeRequest, Requests
-from .schema.columns import MASKED, Column
-from .schema.keys import Key, key_kind
-from .schema.table import TableSchema
-from .schema.types import kind_of
 
 __all__ = ["applied", "check_condition", "message_of", "ranges_asked"]
 

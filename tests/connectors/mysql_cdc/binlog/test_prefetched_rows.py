@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.binlog import ahead
-from backlog_spark.connectors.mysql_cdc.binlog.ahead import carried, packed
+from backlog_spark.connectors.mysql_cdc.binlog import prefetched_rows as ahead
+from backlog_spark.connectors.mysql_cdc.binlog.prefetched_rows import carried, packed
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.stream.reader import BinlogPartition, MySqlCdcStreamReader
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 

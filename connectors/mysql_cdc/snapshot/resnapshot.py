@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..binlog.positions import sequence_at
 from ..binlog.records import TableEmptied
 from ..offsets import Offset
 from ..options import MySqlOptions
 from ..output.rows import ChangeRows, output_of
-from ..positions import sequence_at
 from ..schema.ddl.statements import TRUNCATE
 from ..schema.ddl.timeline import TableName
 from ..schema.declared import DeclaredTables

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ..positions import BinlogPosition
+from .positions import BinlogPosition
 from .records import RowsChange, TableEmptied
 
 __all__ = ["KEPT_BYTES", "ReadAhead", "carried", "packed"]

@@ -13,18 +13,18 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.signals import QuerySignals, Signal
 
-from .offsets import Offset
-from .options import MySqlOptions
+from ..offsets import Offset
+from ..options import MySqlOptions
+from ..schema.choice import ColumnChoice
+from ..schema.declared import DeclaredTables
+from ..schema.table import TableSchema
+from ..server.mysql import connect, load_schema, query
+from ..server.retries import is_transient
+from .reading import chunk_where
 from .requests import Requests
-from .schema.choice import ColumnChoice
-from .schema.declared import DeclaredTables
-from .schema.table import TableSchema
-from .server.mysql import connect, load_schema, query
-from .server.retries import is_transient
 from .signals import applied, check_condition, message_of, ranges_asked
-from .snapshot.reading import chunk_where
 
-__all__ = ["Hearing", "check_signal", "signal_table"]
+__all__ = ["SignalInbox", "check_signal", "signal_table"]
 
 _log = logging.getLogger(__name__)
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"}
@@ -84,7 +84,7 @@ def _check_on_server(connection: Connection[Any], tables: Sequence[TableSchema],
             ) from None
 
 
-class Hearing:
+class SignalInbox:
     """Takes the signals of one stream.
 
     Parameters

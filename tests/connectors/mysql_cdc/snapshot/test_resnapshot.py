@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.offsets import Offset, SnapshotRange
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
-from backlog_spark.connectors.mysql_cdc.snapshot.again import begun_again, row_sequence
+from backlog_spark.connectors.mysql_cdc.snapshot.resnapshot import begun_again, row_sequence
 from backlog_spark.errors import BacklogError
 
 A, B = TableSchema("d", "a", ()), TableSchema("d", "b", ())

@@ -27,11 +27,9 @@ from pyspark.sql.datasource import InputPartition
 
 from backlog_spark.spi.read_limits import ReadLimit
 
+from ..binlog.positions import BinlogPosition, sequence_at
 from ..offsets import Offset, RangeAgain
 from ..options import MySqlOptions
-from ..pace import Pace
-from ..positions import BinlogPosition, sequence_at
-from ..requests import RangeRead, RangeRequest, Requests
 from ..schema.declared import DeclaredTables
 from ..schema.keys import Key
 from ..schema.table import TableSchema
@@ -41,11 +39,13 @@ from ..server.mysql import is_missing, load_schema, low_watermark
 from ..server.retries import is_transient
 from ..server.session import Session
 from ..server.watermark import PositionWatermark, as_of, shows, watermark
+from ..stream.batch_limits import BatchLimits
 from .chunks import Splitter, count_rows
 from .planner import SnapshotPartition
 from .reading import chunk_where
+from .requests import RangeRead, RangeRequest, Requests
 
-__all__ = ["Rereading"]
+__all__ = ["IncrementalSnapshot"]
 
 _log = logging.getLogger(__name__)
 # The log of a batch takes the limit on rows first. A chunk gets at least this share, so that it ends some day.
@@ -54,17 +54,17 @@ _LEAST_SHARE = 10
 _LONGEST_S = 30.0
 
 
-class Rereading:
+class IncrementalSnapshot:
     """Plans what each batch reads of the requests, and the partitions for it.
 
     Parameters
     ----------
-    options, tables, session, pace
+    options, tables, session, limits
         Those of the query.
     """
 
-    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, limits: BatchLimits) -> None:
+        self._limits = limits
         self._options = options
         self._tables = tables
         self._session = session
@@ -91,7 +91,7 @@ class Rereading:
         chunk = min(self._options.chunk_size, most)
         wanted: int | None = max(1, chunk // _LEAST_SHARE, min(chunk, most - taken))
         if found.is_backlog:
-            wanted = self._pace.snapshot_rows(limit)
+            wanted = self._limits.snapshot_rows(limit)
         after = self._planned(connection, start, found, wanted)
         if after is None:
             return end
@@ -141,7 +141,7 @@ class Rereading:
             if wanted is not None and counted >= wanted:
                 break
         if found.is_backlog and reads:
-            self._pace.backlog_started(counted, time.time() * 1000)
+            self._limits.backlog_started(counted, time.time() * 1000)
         after = replace(found, queue=tuple(queue), reads=tuple(reads))
         return None if after == found else after
 
@@ -152,7 +152,7 @@ class Rereading:
         last, rows = request.last, wanted or 0
         if schema.chunks_stay and not request.in_target:
             splitter = Splitter(connection, schema, self._options)
-            is_strict = request.last is not None or (wanted is not None and self._pace.is_strict)
+            is_strict = request.last is not None or (wanted is not None and self._limits.is_strict)
             found = splitter.next(request.after, wanted, at_most=is_strict, high=request.last)
             last, rows = found.ends[-1], found.rows
         if request.condition:

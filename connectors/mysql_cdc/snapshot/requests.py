@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .schema.keys import Key, key_from_json, key_to_json
+from ..schema.keys import Key, key_from_json, key_to_json
 
 __all__ = ["ALTERED", "RangeRead", "RangeRequest", "Requests"]
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from backlog_spark.connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
-from backlog_spark.connectors.hybrid.decode.registry import Registry, RegistryOptions
+from backlog_spark.connectors.hybrid.decode.schema_registry import Registry, RegistryOptions
 from backlog_spark.errors import BacklogError, SettingError
 
 from .avro_cases import written

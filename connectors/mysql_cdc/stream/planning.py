@@ -14,23 +14,23 @@ from pyspark.sql.datasource import InputPartition
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows
 
-from .binlog.phase import BinlogPhase
-from .binlog.startup import decided
-from .hearing import Hearing
-from .offsets import Offset
-from .options import MySqlOptions
-from .pace import Pace
-from .schema.ddl.evolution import StartAgain
-from .schema.declared import DeclaredTables
-from .schema.table import TableSchema
-from .server.continuity import check_history
-from .server.log_gone import LogGone
-from .server.mysql import end_position, is_missing, load_schema, server_identity
-from .server.session import Session
-from .snapshot.again import begun_again, check_same_keys, emptied_partition
-from .snapshot.new_tables import Joining
-from .snapshot.planner import SnapshotPlanner
-from .snapshot.rereading import Rereading
+from ..binlog.phase import BinlogPhase
+from ..binlog.startup import decided
+from ..offsets import Offset
+from ..options import MySqlOptions
+from ..schema.ddl.evolution import StartAgain
+from ..schema.declared import DeclaredTables
+from ..schema.table import TableSchema
+from ..server.continuity import check_history
+from ..server.log_gone import LogGone
+from ..server.mysql import end_position, is_missing, load_schema, server_identity
+from ..server.session import Session
+from ..snapshot.incremental_snapshot import IncrementalSnapshot
+from ..snapshot.new_tables import Joining
+from ..snapshot.planner import SnapshotPlanner
+from ..snapshot.resnapshot import begun_again, check_same_keys, emptied_partition
+from ..snapshot.signal_inbox import SignalInbox
+from .batch_limits import BatchLimits
 
 __all__ = ["BatchPlanner"]
 
@@ -50,12 +50,12 @@ class BatchPlanner:
         self._options = options
         self.tables = DeclaredTables(options, tables)
         self.session = Session(options)
-        self._pace = Pace(options)
-        self._snapshots = SnapshotPlanner(options, self.tables, self.session, self._pace)
-        self._binlog = BinlogPhase(options, self.tables, self.session, self._pace)
+        self._limits = BatchLimits(options)
+        self._snapshots = SnapshotPlanner(options, self.tables, self.session, self._limits)
+        self._binlog = BinlogPhase(options, self.tables, self.session, self._limits)
         self._joining = Joining(options, self.tables, self._snapshots)
-        self._rereading = Rereading(options, self.tables, self.session, self._pace)
-        self._hearing = Hearing(options, self.tables)
+        self._incremental = IncrementalSnapshot(options, self.tables, self.session, self._limits)
+        self._inbox = SignalInbox(options, self.tables)
         self._checked_start = False
 
     def initial(self) -> Offset:
@@ -74,8 +74,8 @@ class BatchPlanner:
 
     def end_now(self) -> None:
         """End the run at the log's present end: ``availableNow``."""
-        self._pace.available_now = True
-        self._pace.target = self.session.run(lambda c: end_position(c, self._options))
+        self._limits.available_now = True
+        self._limits.target = self.session.run(lambda c: end_position(c, self._options))
 
     def next(self, start: Offset, limit: ReadLimit) -> Offset | None:
         """The end of the batch after ``start``; None if there is nothing to read yet.
@@ -90,8 +90,8 @@ class BatchPlanner:
             return self.session.run(lambda c: self._next(c, start, limit))
 
         # A finished stream, or one that has to end, gets no more rows to wait for.
-        waits = start.complete and not start.is_finished and not self._pace.available_now
-        end = self._pace.wait_for(look) if waits else look()
+        waits = start.complete and not start.is_finished and not self._limits.available_now
+        end = self._limits.wait_for(look) if waits else look()
         return None if end is None else replace(end, salt_check=self._options.columns.salt_check)
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
@@ -100,7 +100,7 @@ class BatchPlanner:
         except LogGone as gone:
             if not self._options.renews or start.is_undecided or start.is_finished or start.to_empty:
                 raise
-            if self._pace.available_now and self._options.target == "none":
+            if self._limits.available_now and self._options.target == "none":
                 return None
             return self._again(connection, start, gone)
 
@@ -117,7 +117,7 @@ class BatchPlanner:
         start = self.session.here(connection, start)
         self.session.check_history(connection, start)
         self._check_start(connection, start)
-        available_now = self._pace.available_now
+        available_now = self._limits.available_now
         if available_now and self._options.target == "none":
             return None
         if start.is_undecided:
@@ -155,22 +155,22 @@ class BatchPlanner:
 
     def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         """A batch of the binary log phase: the log, and tables that were found later."""
-        now, pace = time.time() * 1000, self._pace
-        if not pace.due(start, now):
+        now, limits = time.time() * 1000, self._limits
+        if not limits.due(start, now):
             return None
-        signals, passes = self._hearing.table(connection), self._joining.waits(start)
+        signals, passes = self._inbox.table(connection), self._joining.waits(start)
         given = end = self._binlog.next(connection, start, limit, now, signals, passes)
-        if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
-            joined = self._joining.step(connection, start, end, pace.joining_rows(start), now)
-            if start.joining and joined and not joined.joining and pace.available_now:
-                pace.target = joined.filter_until
+        if start.joining or start.gone or (self._options.adds_tables and not limits.available_now):
+            joined = self._joining.step(connection, start, end, limits.joining_rows(start), now)
+            if start.joining and joined and not joined.joining and limits.available_now:
+                limits.target = joined.filter_until
             end = joined
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
-        end = self._rereading.step(connection, start, end, self._binlog.taken, most, limit)
-        end = self._hearing.step(connection, start, end, self._binlog.signals)
+        end = self._incremental.step(connection, start, end, self._binlog.taken, most, limit)
+        end = self._inbox.step(connection, start, end, self._binlog.signals)
         if end is not None and given is None:
             self._binlog.note_layouts(start)
-            pace.released(now)
+            limits.released(now)
         return end
 
     def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
@@ -204,7 +204,7 @@ class BatchPlanner:
         ):
             found.append(self.session.run(lambda c: self._binlog.partition(c, first, last)))
         if first.complete and last.complete:
-            found += self._rereading.partitions(planned, here[0], last)
+            found += self._incremental.partitions(planned, here[0], last)
         return found
 
     def _here(self, connection: Connection[Any], first: Offset, last: Offset) -> tuple[Offset, Offset]:

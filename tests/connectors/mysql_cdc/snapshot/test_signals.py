@@ -11,19 +11,19 @@ import pytest
 
 from backlog_spark.connectors.mysql_cdc.binlog import planner
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.connectors.mysql_cdc.requests import RangeRequest, Requests
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
-from backlog_spark.connectors.mysql_cdc.signals import applied, check_condition
+from backlog_spark.connectors.mysql_cdc.snapshot.requests import RangeRequest, Requests
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.snapshot.signals import applied, check_condition
 from backlog_spark.connectors.mysql_cdc.source import check, check_signal
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.signals import Signal
 from servers.mysql import MySQLServer
 
-from .replay import options, reader, table_rows, take
+from ..replay import options, reader, table_rows, take
+from ..test_table_events import Target
 from .test_requests import drained, live
-from .test_table_events import Target
 
 ID = Column("id", "int", "int", nullable=False)
 TABLES = tuple(TableSchema("shop", name, (ID,), ("id",), ("id",)) for name in ("orders", "users"))

@@ -14,7 +14,7 @@ import pytest
 
 from backlog_spark.connectors.hybrid.files import FilePhase
 from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
-from backlog_spark.connectors.hybrid.kafka.pins import Pin
+from backlog_spark.connectors.hybrid.kafka.pinned_offsets import Pin
 from backlog_spark.connectors.hybrid.offsets import HybridOffset
 from backlog_spark.connectors.hybrid.phases import Columns, Limit, Position
 from backlog_spark.connectors.hybrid.planner import HybridPlanner

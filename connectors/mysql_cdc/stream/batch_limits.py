@@ -9,17 +9,17 @@ from typing import TypeVar
 from backlog_spark.spi.pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
 from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows
 
-from .offsets import Offset
-from .options import MySqlOptions
-from .positions import BinlogPosition
+from ..binlog.positions import BinlogPosition
+from ..offsets import Offset
+from ..options import MySqlOptions
 
-__all__ = ["Pace"]
+__all__ = ["BatchLimits"]
 
 _T = TypeVar("_T")
 
 
-class Pace:
-    """The pace of one query, in both phases.
+class BatchLimits:
+    """The batches of one query, in both phases: how large they may be, and when the next is due.
 
     Attributes
     ----------

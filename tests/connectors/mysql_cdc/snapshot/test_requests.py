@@ -12,12 +12,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.binlog import planner
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
-from backlog_spark.connectors.mysql_cdc.requests import RangeRequest, Requests
+from backlog_spark.connectors.mysql_cdc.snapshot.requests import RangeRequest, Requests
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from servers.mysql import MySQLServer
 
-from .replay import Writers, options, read, reader, table_rows, take
-from .test_table_events import Target
+from ..replay import Writers, options, read, reader, table_rows, take
+from ..test_table_events import Target
 
 ROWS = 300
 Row = tuple[Any, ...]

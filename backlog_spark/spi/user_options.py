@@ -11,12 +11,12 @@ from typing import TypeVar
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
 
-__all__ = ["Given", "unknown_option"]
+__all__ = ["UserOptions", "unknown_option"]
 
 _T = TypeVar("_T")
 
 
-class Given(dict[str, str]):
+class UserOptions(dict[str, str]):
     """The texts of options, by name in small letters. The methods take names as they are documented.
 
     Every method but `has` and `text` raises `SettingError` for a text that does not fit.

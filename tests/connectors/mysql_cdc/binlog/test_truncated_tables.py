@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from backlog_spark.connectors.mysql_cdc.binlog.emptied import Effect, effect
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.binlog.records import TableEmptied
+from backlog_spark.connectors.mysql_cdc.binlog.truncated_tables import Effect, effect
 from backlog_spark.connectors.mysql_cdc.offsets import NO_TABLE, Offset, SnapshotRange
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
-from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import Removal, removal
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
