@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -57,12 +58,22 @@ def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use a process. Their files come first; pure tests fill the workers' last seconds."""
+    """Mark tests that use a process, and repeats on MariaDB. Files with processes come first: pure tests fill the end."""
+    _mark_repeats(items)
     for item in items:
         if _PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker("process")
     heavy = {item.path for item in items if item.get_closest_marker("process")}
     items.sort(key=lambda item: item.path not in heavy)
+
+
+def _mark_repeats(items: list[pytest.Item]) -> None:
+    """What a test shows on MySQL it shows again on MariaDB in `make slow`. With the mark `both` it does at once."""
+    ids = {item.nodeid for item in items}
+    for item in items:
+        twin = re.sub(r"mariadb-[\d.]+", "mysql-8.0", item.nodeid)
+        if twin != item.nodeid and twin in ids and not item.get_closest_marker("both"):
+            item.add_marker("slow")
 
 
 # A deadline would assert on timing, which a shared machine cannot promise.

@@ -18,6 +18,8 @@ from servers.mysql import MySQLServer
 
 from .replay import Writers, apply, is_mariadb, options, read, reader, take
 
+pytestmark = pytest.mark.both
+
 SALT = {"columns.mask.secretSalt": "hush"}
 
 

@@ -16,6 +16,8 @@ from servers.mysql import MySQLServer
 
 from .replay import KEYS, SERVERS, Writers, apply, options, read, reader, table_rows
 
+pytestmark = pytest.mark.both
+
 
 def create(server: MySQLServer, table: str) -> None:
     server.execute("CREATE DATABASE IF NOT EXISTS exact")

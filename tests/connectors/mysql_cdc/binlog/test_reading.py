@@ -20,6 +20,8 @@ from backlog_spark.errors import BacklogError, SettingError
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import SERVERS, SERVERS_IN_GRID, is_mariadb, options, read, reader
 
+pytestmark = pytest.mark.both
+
 
 @pytest.fixture(scope="module", params=SERVERS_IN_GRID)
 def own(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:

@@ -25,6 +25,8 @@ from backlog_spark.errors import BacklogError
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader, take
 
+pytestmark = pytest.mark.both
+
 COLUMNS = {
     "id": "BIGINT PRIMARY KEY",
     "ti": "TINYINT",

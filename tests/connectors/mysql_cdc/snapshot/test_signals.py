@@ -201,6 +201,7 @@ def test_a_row_asks_for_a_snapshot(mysql: MySQLServer, given: dict[str, str]) ->
     assert target.tables[""] == table_rows(mysql, "asks.t")
 
 
+@pytest.mark.both
 def test_pause_resume_and_stop(mysql: MySQLServer, given: dict[str, str]) -> None:
     offset, _ = live(given)
     send(mysql, "execute-snapshot", T)

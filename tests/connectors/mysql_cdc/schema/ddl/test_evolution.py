@@ -75,6 +75,7 @@ def started(server: MySQLServer, **more: object) -> tuple[MySqlCdcStreamReader, 
     return stream, take(stream, stream.initialOffset())[0]
 
 
+@pytest.mark.both
 def test_an_added_column_stops_after_all_before_and_is_there_in_the_next_start(mysql: MySQLServer) -> None:
     stream, offset = started(mysql)
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
