@@ -58,7 +58,7 @@ def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use a process, and repeats on MariaDB. Files with processes come first: pure tests fill the end."""
+    """Mark repeats on MariaDB and tests that use a process. These come first, as pure tests fill the last seconds."""
     _mark_repeats(items)
     for item in items:
         if _PROCESSES & set(getattr(item, "fixturenames", ())):
