@@ -11,6 +11,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.nodes import Node, keyed_from_output
 from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.waiting_fold import WaitingFold
 from backlog_spark.state.seeds import seeds_of
 from backlog_spark.state.state_codec import UnpackHashes, UnpackRows
 from backlog_spark.state.tables import HASH, arrow_schema
@@ -113,7 +114,8 @@ class StateReader:
             if end is not None and left is not None:
                 state = versions.read_handed_over(self._spark, fold.state.spark(), left)
             elif newest is not None:
-                state = fold.handed_over(versions.read(self._spark, fold, newest), end)
+                version = versions.read(self._spark, fold, newest)
+                state = fold.handed_over(version, end) if isinstance(fold, WaitingFold) else fold.state_of(version)
             else:
                 state = self._spark.createDataFrame([], fold.state.spark())
             found = fold.finish(state).localCheckpoint()

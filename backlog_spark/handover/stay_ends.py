@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from backlog_spark.operators.fold import StayEnd
+from backlog_spark.operators.waiting_fold import StayEnd
 
 if TYPE_CHECKING:
     from backlog_spark.spark.checkpoint.logs import Checkpoint

@@ -21,7 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Fold, Gathered
+from backlog_spark.operators.fold import EmittingFold, Fold
+from backlog_spark.operators.waiting_fold import Gathered, WaitingFold
 from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.jvm.shuffle_once import exchanged
 from backlog_spark.spark.plan.batch_frames import arrow_batches
@@ -96,13 +97,15 @@ class BatchState:
             together, pieces = found
             version = fold.fold(together, base).coalesce(pieces)
         before = self.newest(below=batch_id) if collects else None
-        held = None if before is None else fold.held_rows(self.read(spark, fold, before))
+        held = None
+        if before is not None and isinstance(fold, EmittingFold):
+            held = fold.held_rows(self.read(spark, fold, before))
         self._save(version if held is None else version.unionByName(held), f"v{batch_id}")
         self.has_read = True
         return self.read(spark, fold, batch_id)
 
-    def gather(self, fold: Fold, rows: DataFrame, batch_id: int) -> Gathered | None:
-        """For a stay's last batch: the result of `Fold.gathered`, with its rows shuffled; None if `write` is needed.
+    def gather(self, fold: WaitingFold, rows: DataFrame, batch_id: int) -> Gathered | None:
+        """For a stay's last batch: the result of `WaitingFold.gathered`, with its rows shuffled; None: use `write`.
 
         Executes ``rows`` once, unless it returns None.
         """

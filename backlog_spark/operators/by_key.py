@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.arrow_steps import map_in_arrow
-from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.rows import RowsFold
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.operators.whole_keys import AdvanceKeys
 from backlog_spark.state.tables import HASH, arrow_schema
 

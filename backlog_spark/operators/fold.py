@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from backlog_spark.model.record_attributes import RecordAttributes
     from backlog_spark.state.seeds import ChosenRows
 
-__all__ = ["CHANGED", "Arrived", "Clock", "Fold", "Gathered", "StayEnd", "Step", "describe_keys"]
+__all__ = ["CHANGED", "Arrived", "Clock", "EmittingFold", "Fold", "Step", "describe_keys"]
 
 CHANGED = "__backlog_changed"
 
@@ -113,47 +113,6 @@ class Step:
     firing_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class StayEnd:
-    """The end of a stay in backlog: its last batch has been folded, and all results are due.
-
-    Parameters
-    ----------
-    watermark : int or None
-        The greatest watermark of the stay, in milliseconds since 1970; None if the inputs had none.
-    """
-
-    watermark: int | None
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Rows of a stay's last batch, and how results and remaining state are made from them. For folds that wait.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    by : tuple of str
-        The columns to shuffle by. The shuffle runs once, and its result is read twice.
-    left : callable
-        Takes the shuffled rows and the end of the stay. Returns what `Fold.handed_over` makes of a version.
-        Takes this object with its shuffled rows, and the end. Returns what `Fold.output_at_end` makes of a version.
-    output : callable
-        From this, with its rows so brought together, and the end: what `Fold.output_at_end` makes of a version.
-    sides : str, optional
-        A column that is 0 or 1, if the rows of the two sides are joined by the columns ``by``.
-    sizes : (int, int), optional
-        Estimated bytes of the largest partition of each side after the shuffle, if known.
-    """
-
-    rows: DataFrame
-    by: tuple[str, ...]
-    left: Callable[[DataFrame, StayEnd], DataFrame]
-    output: Callable[[Gathered, StayEnd], DataFrame]
-    sides: str | None = None
-    sizes: tuple[int, int] | None = None
-
-
 class Fold(ABC):
     """A keyed operator bound to its input. See the module's docstring."""
 
@@ -169,11 +128,6 @@ class Fold(ABC):
     sees_no_time_in_backlog = False
     """Whether it ignores the watermark while time stands still, so that no row is late. False if results up to the last
     watermark are out and their rows are gone."""
-    waits = False
-    """Whether it emits nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
-    hands_over_version = False
-    """For folds that wait: whether the version contains the output, and `handed_over` only selects rows. Selecting
-    twice must give the same rows. Then stream mode may read the version and select by itself."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -259,54 +213,6 @@ class Fold(ABC):
     def state_of(self, version: DataFrame) -> DataFrame:
         """The rows of state in a result of `fold`: hash, keys, accumulators."""
 
-    def chosen_rows(self) -> ChosenRows | None:
-        """What `state_of` does, as a selection of rows in a worker. None if it does more than select."""
-        return None
-
-    @abstractmethod
-    def output_of(self, version: DataFrame) -> DataFrame:
-        """The main output in a result of `fold`."""
-
-    def output_of_stay(self, version: DataFrame) -> DataFrame:
-        """The main output of a stay that began without state, from its last version. For folds that do not wait."""
-        raise TypeError(f"{type(self).__name__} waits")
-
-    def held_rows(self, version: DataFrame) -> DataFrame | None:
-        """The part of the output in a result of `fold` that state does not contain. While nothing is emitted, the next
-        version keeps these rows.
-
-        None, the default, if there is no such part.
-        """
-        return None
-
-    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        """The output of the stay, from the version of its last batch. For folds that wait."""
-        raise TypeError(f"{type(self).__name__} does not wait")
-
-    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
-        """Replaces `fold` in a stay's last batch: saves writing a version whose rows are read again at once. For folds
-        that wait. None, the default: use `fold`.
-
-        Parameters
-        ----------
-        rows, base
-            As for `fold`.
-        """
-        return None
-
-    def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
-        """Rows of state for the stream vehicle: hash, keys, accumulators.
-
-        Parameters
-        ----------
-        version : DataFrame
-            The version of the stay's last batch.
-        end : StayEnd, optional
-            The argument of the call of `output_at_end`. None if it was not called, and everything is still to be
-            emitted.
-        """
-        return self.state_of(version)
-
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         """A side output in a result of `fold`."""
         raise KeyError(name)
@@ -322,6 +228,30 @@ class Fold(ABC):
     @abstractmethod
     def finish(self, state: DataFrame) -> DataFrame:
         """State as a user reads it, from keys and accumulators."""
+
+
+class EmittingFold(Fold):
+    """A fold whose results change with each batch: aggregates, process functions."""
+
+    @abstractmethod
+    def output_of(self, version: DataFrame) -> DataFrame:
+        """The main output in a result of `fold`."""
+
+    @abstractmethod
+    def output_of_stay(self, version: DataFrame) -> DataFrame:
+        """The main output of a stay that began without state, from its last version."""
+
+    def held_rows(self, version: DataFrame) -> DataFrame | None:
+        """The part of the output in a result of `fold` that state does not contain. While nothing is emitted, the next
+        version keeps these rows.
+
+        None, the default, if there is no such part.
+        """
+        return None
+
+    def chosen_rows(self) -> ChosenRows | None:
+        """What `state_of` does, as a selection of rows in a worker. None if it does more than select."""
+        return None
 
 
 def describe_keys(keys: Sequence[str], state: StateSchema) -> str:

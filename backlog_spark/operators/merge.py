@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, MARK, POSTIMAGE, PREIMAGE
 from backlog_spark.operators.aggregates.aggregate import Aggregate
-from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
+from backlog_spark.operators.fold import CHANGED, Arrived, Clock, EmittingFold, Step, describe_keys
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
 from backlog_spark.state.seeds import ChosenRows, PackRows, Unpack
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
@@ -67,7 +67,7 @@ def equal_rows(one: pa.RecordBatch, other: pa.RecordBatch, names: Sequence[str])
     return same
 
 
-class MergeFold(Fold):
+class MergeFold(EmittingFold):
     """A fold whose states merge. It emits the state of each key that changed.
 
     With `changes` it emits changes instead. For each such key: the row that it emitted before (if any) as

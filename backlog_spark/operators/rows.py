@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from backlog_spark.common.gc_tuning import keep_imports
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import MIN_WATERMARK, event_time_of
-from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
+from backlog_spark.operators.fold import Arrived, Clock, Step, describe_keys
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
+from backlog_spark.operators.waiting_fold import StayEnd, WaitingFold
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
@@ -39,7 +40,7 @@ SIDE_OF: Final = "side"
 """Column of state and live rows: the row's input, 0 or 1."""
 
 
-class RowsFold(Fold):
+class RowsFold(WaitingFold):
     """A keyed operator of one or two inputs that keeps rows.
 
     Rows of state and live rows have these columns: hash, keys ``k0`` …, for state the operator's own columns, then
@@ -67,7 +68,6 @@ class RowsFold(Fold):
 
     timed = True
     mergeable = False
-    waits = True
     # Its output does not depend on when timers fire.
     interruptible = True
 
@@ -187,9 +187,6 @@ class RowsFold(Fold):
 
     def state_of(self, version: DataFrame) -> DataFrame:
         return version
-
-    def output_of(self, version: DataFrame) -> DataFrame:
-        raise TypeError("it waits for the end of the stay")
 
     @abstractmethod
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:

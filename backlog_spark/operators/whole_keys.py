@@ -10,9 +10,10 @@ import pyarrow as pa
 from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.model.record_attributes import ALL_BACKLOG
 from backlog_spark.model.watermarks import MIN_WATERMARK
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.key_sort import sorted_by_hash
 from backlog_spark.operators.narrow import Narrow
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.tables import combine
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, operator_attributes
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
-from backlog_spark.operators.fold import Gathered, StayEnd
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd, WaitingFold
 from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.sorted_batch import BatchFolds
 from backlog_spark.spark.checkpoint.logs import Checkpoint
@@ -292,7 +292,7 @@ class KeyedPlan:
             taken.is_read |= state.has_read
             return version
 
-        def gather(name: str, operator: Fold, rows: DataFrame) -> Gathered | None:
+        def gather(name: str, operator: WaitingFold, rows: DataFrame) -> Gathered | None:
             if not self._ends_stay(batch_id, flags):
                 return None
             state = BatchState(self._checkpoint, name, self.run.epoch)

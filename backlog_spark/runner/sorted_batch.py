@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backlog_spark.model.nodes import KeyedNode, Node, PairNode, TransformNode
-from backlog_spark.operators.fold import Fold, Gathered, StayEnd
+from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import tagged
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd, WaitingFold
 from backlog_spark.spark.plan.batch_frames import bytes_of, empty_frame
 from backlog_spark.spark.plan.plan_builder import RawRows, last_keyed, put_after, union_of
 
@@ -51,7 +52,7 @@ class BatchFolds:
         raw: RawRows,
         sample: Callable[[], DataFrame | None],
         fold: Callable[[str, Fold, DataFrame, Callable[[], DataFrame | None]], DataFrame],
-        gather: Callable[[str, Fold, DataFrame], Gathered | None],
+        gather: Callable[[str, WaitingFold, DataFrame], Gathered | None],
         end: Callable[[], StayEnd | None],
         *,
         collects: bool = False,
@@ -83,7 +84,9 @@ class BatchFolds:
         if self._holds and not _takes_raw_rows(node.parent):
             # This operator gets all its rows at once, in the last batch.
             return self._output(node.name, empty_frame(batch.sparkSession, fold.version_schema())), {}
-        gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
+        gathered = None
+        if isinstance(fold, WaitingFold) and self._is_repeatable(node):
+            gathered = self._gather(node.name, fold, rows)
         if gathered is None:
             version = self._fold(node.name, fold, rows, partial(self._sample_for, node))
             out = self._output(node.name, version)
@@ -106,7 +109,8 @@ class BatchFolds:
         results of an operator in front, perhaps of a user's function, are saved only if they are its version.
         """
         in_front = [self._folds[each.name] for each in node.parent.walk() if isinstance(each, KeyedNode)]
-        return self._raw.are_repeatable and not any(f.waits and not f.hands_over_version for f in in_front)
+        others = (fold for fold in in_front if isinstance(fold, WaitingFold) and not fold.hands_over_version)
+        return self._raw.are_repeatable and not any(others)
 
     def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
         if not node.is_keyed:
@@ -121,10 +125,11 @@ class BatchFolds:
 
     def _output(self, name: str, version: DataFrame) -> DataFrame:
         fold = self._folds[name]
-        if not fold.waits:
+        if isinstance(fold, EmittingFold):
             if not self._collects:
                 return fold.output_of(version)
             return fold.output_of_stay(version.where("false") if self._holds else version)
+        assert isinstance(fold, WaitingFold)
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 import backlog_spark as bs
 from backlog_spark.handover.versions import BatchState
 from backlog_spark.model.watermarks import EVENT_TIME
-from backlog_spark.operators.fold import Fold, Gathered, StayEnd
+from backlog_spark.operators.fold import Fold
 from backlog_spark.operators.joins import temporal as temporal_join
 from backlog_spark.operators.joins.cogroup import WindowRowsFold
 from backlog_spark.operators.joins.interval import IntervalJoinFold
@@ -25,6 +25,7 @@ from backlog_spark.operators.joins.temporal import TemporalJoinFold
 from backlog_spark.operators.over.fold import OverFold
 from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.operators.sides import tagged
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.operators.windows.fold import WindowOptions
 from backlog_spark.runner import sorted_batch as backlogbatches
 from backlog_spark.spark.checkpoint.logs import Checkpoint

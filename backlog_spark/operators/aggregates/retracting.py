@@ -20,11 +20,12 @@ from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.aggregates.counted import counted
 from backlog_spark.operators.aggregates.signed import SIGN, Signed, signed
 from backlog_spark.operators.aggregates.sums import Count
-from backlog_spark.operators.fold import Clock, Fold, StayEnd
+from backlog_spark.operators.fold import Clock, Fold
 from backlog_spark.operators.merge import CODE, AggregateFold, change_type_of, codes_of, equal_rows
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold, netted_rows
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
 

@@ -20,12 +20,13 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.by_key import ByKeyFold
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.key_loop import as_batch, python_values
 from backlog_spark.operators.lifecycle import open_function
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.user_types import struct_of
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.operators.windows.assigners import FOREVER
 from backlog_spark.operators.windows.fold import WindowOptions
 from backlog_spark.operators.windows.functions import (

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import identity_of, refuse_changes
 from backlog_spark.model.watermarks import MIN_WATERMARK
-from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Step
 from backlog_spark.operators.joins.matches import Matches
 from backlog_spark.operators.joins.pairs import OUTER, Output, check_kind, output_columns, paired
 from backlog_spark.operators.joins.pending_rows import DONE, TURN, advance_in_turn, rows_of_key
@@ -27,6 +27,7 @@ from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin
 from backlog_spark.operators.multiset import ROW
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.state.keys import normalised
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine

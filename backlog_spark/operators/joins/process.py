@@ -18,7 +18,6 @@ from backlog_spark.common.arrow_steps import map_in_arrow
 from backlog_spark.common.gc_tuning import keep_imports
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.watermarks import EVENT_TIME
-from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.operators.joins.interval import IntervalJoinFold
 from backlog_spark.operators.joins.pairs import Output
 from backlog_spark.operators.key_loop import as_batch, epoch_millis, python_values
@@ -26,6 +25,7 @@ from backlog_spark.operators.lifecycle import TaskFunction, open_function
 from backlog_spark.operators.row_types import row_type
 from backlog_spark.operators.sides import LEFT, RIGHT
 from backlog_spark.operators.user_types import struct_of
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.state.tables import arrow_schema
 
 if TYPE_CHECKING:

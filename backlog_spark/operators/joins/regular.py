@@ -28,7 +28,7 @@ from backlog_spark.model.changes import (
     sign,
 )
 from backlog_spark.model.watermarks import MIN_WATERMARK
-from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Step
 from backlog_spark.operators.joins.pairs import OUTER, check_kind, output_columns, paired
 from backlog_spark.operators.joins.pending_rows import (
     DONE,
@@ -41,6 +41,7 @@ from backlog_spark.operators.joins.pending_rows import (
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.state.keys import order_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine

@@ -17,13 +17,14 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import INSERT, refuse_changes
 from backlog_spark.operators.counted_rows import tie_of
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.joins.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.joins.regular import JoinFold, pairs_of
 from backlog_spark.operators.over.results import is_ordered
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.operators.sides import LEFT, RIGHT, quoted, side_schema
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.state.tables import HASH, combine

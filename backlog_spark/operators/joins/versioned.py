@@ -22,12 +22,13 @@ from backlog_spark.model.watermarks import event_time_of
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
 from backlog_spark.operators.counted_rows import tie_of
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.joins.pairs import TEMPORAL, Output, check_kind, output_columns, paired
 from backlog_spark.operators.joins.regular import PIECE_ROWS
 from backlog_spark.operators.over.results import is_ordered
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
 

@@ -21,11 +21,12 @@ from backlog_spark.model.changes import refuse_changes
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
 from backlog_spark.operators.by_key import ByKeyFold
-from backlog_spark.operators.fold import Clock, Gathered, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.over.functions import OverFunction
 from backlog_spark.operators.over.results import bind, is_ordered
 from backlog_spark.operators.over.rows import NUMBER, UNTIL, SortedRows
 from backlog_spark.operators.rows import TIME
+from backlog_spark.operators.waiting_fold import Gathered, StayEnd
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, combine
 

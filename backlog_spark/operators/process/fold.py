@@ -16,7 +16,7 @@ from backlog_spark.common.arrow_steps import map_in_arrow
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.record_attributes import ALL_BACKLOG, RecordAttributes
 from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK, event_time_of
-from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
+from backlog_spark.operators.fold import CHANGED, Arrived, Clock, EmittingFold, Step, describe_keys
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.key_loop import KeyLoop, LoopSchema, epoch_millis, python_values
 from backlog_spark.operators.process.functions import KeyedProcessFunction, MapState
@@ -50,7 +50,7 @@ _MAIN: Final = "the main output"
 _AT_END: Final = END_OF_TIME - 1
 
 
-class ProcessFold(Fold):
+class ProcessFold(EmittingFold):
     """Runs a `KeyedProcessFunction` by key.
 
     Parameters

@@ -27,10 +27,11 @@ from backlog_spark.operators.counted_rows import (
     of_fresh_keys,
     tie_of,
 )
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.joins.cogroup import Function, WindowRowsFold
 from backlog_spark.operators.rows import RowsFold
 from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.operators.windows.assigners import FOREVER
 from backlog_spark.operators.windows.columns import END, START, check_window_keys, unnamed_windows
 from backlog_spark.operators.windows.fold import MakeInner, WindowOptions

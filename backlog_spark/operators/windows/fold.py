@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import ASKED, is_change_stream, refuse_change_type
 from backlog_spark.model.watermarks import MIN_WATERMARK, event_time_of
-from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Step
 from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
 from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.waiting_fold import StayEnd, WaitingFold
 from backlog_spark.operators.windows.assigners import FOREVER, WindowAssigner
 from backlog_spark.operators.windows.columns import END, START, check_window_keys, named_windows, unnamed_windows
 from backlog_spark.operators.windows.triggers import CountedRows, Trigger
@@ -75,7 +76,7 @@ class WindowOptions:
 MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]
 
 
-class WindowFold(Fold):
+class WindowFold(WaitingFold):
     """A fold by key and window, for windows whose bounds do not depend on other rows.
 
     A window without a result, because all its rows have been retracted, is not emitted.
@@ -98,7 +99,6 @@ class WindowFold(Fold):
     mergeable = False
     # The output does not depend on when it is emitted.
     interruptible = True
-    waits = True
 
     def __init__(
         self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""

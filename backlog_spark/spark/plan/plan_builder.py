@@ -22,9 +22,10 @@ from backlog_spark.model.nodes import (
     uses_processing_time,
 )
 from backlog_spark.model.watermarks import EVENT_TIME, observation_name
-from backlog_spark.operators.fold import Fold, StayEnd
+from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import quoted, tagged
 from backlog_spark.operators.sorted_loop import DATA, TAG
+from backlog_spark.operators.waiting_fold import StayEnd, WaitingFold
 from backlog_spark.spark.jvm.session import starting
 from backlog_spark.spark.plan.batch_frames import empty_frame, is_repeatable
 from backlog_spark.spark.plan.group_processor import GroupProcessor, PandasProcessor
@@ -266,7 +267,7 @@ class Plans:
             packed = packed.unionByName(self._control(node.name))
         packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
         # Everything up to this watermark was emitted by the stay, even before the operator in front sends a watermark.
-        begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
+        begins_at = self._stay_end.watermark if isinstance(fold, WaitingFold) and self._stay_end is not None else None
         arguments = fold, node.name, self._reports if node.is_timed else None, begins_at
         groups = packed.groupBy(GROUP)
         if self._in_pandas:
@@ -278,16 +279,16 @@ class Plans:
         from pyspark.sql import functions as F
 
         emit: bool | None
-        if not fold.waits:
+        if isinstance(fold, EmittingFold):
             # The batches of the first stay have emitted their keys. Keys of a later stay were only collected.
             schema, chosen, emit = fold.version_schema(), fold.chosen_rows(), self._seeds_emit
-        elif self._stay_end is not None and not fold.hands_over_version:
+        elif self._stay_end is not None and not cast("WaitingFold", fold).hands_over_version:
             schema, chosen, emit = fold.state.spark(), ChosenRows(), False
         else:
             # Rows that nothing was emitted for are given to the fold as new input. A row that was already chosen from a
             # large version may be chosen once more.
             schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
-        held = emit and not fold.waits and fold.held_rows(empty_frame(self._spark, schema)) is not None
+        held = emit and isinstance(fold, EmittingFold) and fold.held_rows(empty_frame(self._spark, schema)) is not None
         if held:
             rows = self._read_seeds(name, schema, "parquet").select(*fold.state.spark().names, TAG, DATA)
             return map_in_arrow(rows, PackHeld(fold.state, self._key_groups, TAG, DATA), SEED_SCHEMA)
@@ -299,10 +300,10 @@ class Plans:
         if emit is None:
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
             rows = rows.select("*", (~is_first).alias(EMIT))
-        if not fold.waits:
+        if isinstance(fold, EmittingFold):
             rows = fold.state_of(rows)
         elif chosen is None:
-            rows = fold.handed_over(rows, self._stay_end)
+            rows = cast("WaitingFold", fold).handed_over(rows, self._stay_end)
         return map_in_arrow(rows, PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
 
     def _read_seeds(self, name: str, schema: StructType | str, source: str) -> DataFrame:

@@ -25,10 +25,11 @@ from backlog_spark.api.streams import BacklogStream
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import KeyedNode, PairNode
 from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
-from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd
+from backlog_spark.operators.fold import Arrived, Clock, Fold
 from backlog_spark.operators.joins.interval import MATCHED, IntervalJoinFold
 from backlog_spark.operators.joins.process import ProcessedIntervalJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.tables import arrow_schema, combine
 from tests.operators import events
 from tests.operators.conftest import Collect, wait

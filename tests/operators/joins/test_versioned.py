@@ -34,9 +34,10 @@ import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
-from backlog_spark.operators.fold import Arrived, Clock, StayEnd
+from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.joins.versioned import VersionedJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
+from backlog_spark.operators.waiting_fold import StayEnd
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import combine
 from tests.operators.conftest import Collect, wait

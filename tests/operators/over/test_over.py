@@ -461,7 +461,7 @@ def test_ties_and_one_sort(spark: SparkSession) -> None:
     """In backlog Spark sorts once, by more than time, so the order of rows with equal times is fixed."""
     from pyspark.sql import functions as F
 
-    from backlog_spark.operators.fold import StayEnd
+    from backlog_spark.operators.waiting_fold import StayEnd
 
     frame = spark.range(400).select(
         F.concat(F.lit("u"), F.col("id") % 3).alias("user"),
