@@ -15,11 +15,12 @@ from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.declared import Output, Pipeline
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import (
     DeltaAppendSink,
     DeltaUpsertSink,
+    Output,
+    Pipeline,
     PythonSink,
     SinkSection,
     Transform,

@@ -14,11 +14,11 @@ from backlog_spark.common.familiar_names import choice, nearest
 from backlog_spark.common.settings import PREFIX, parse_settings
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.pipelines.cross_checks import Together, told
-from backlog_spark.pipelines.declared import DeclaredSource, Pipeline
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
 from backlog_spark.pipelines.model import (
     SINKS,
+    DeclaredSource,
+    Pipeline,
     PipelineSection,
     Route,
     SinkSection,
@@ -26,6 +26,7 @@ from backlog_spark.pipelines.model import (
     Transform,
     Watermark,
     keys_of,
+    told,
 )
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options, discover
 
@@ -112,7 +113,7 @@ class _Parser:
             settings,
             document,
         )
-        Together(made).check()
+        made.check()
         return made
 
     def _items(self, section: str) -> list[tuple[Any, Path]]:

@@ -18,9 +18,8 @@ from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
-from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.document import PipelineError
-from backlog_spark.pipelines.model import DeltaTablesSink, DeltaUpsertSink, Transform
+from backlog_spark.pipelines.model import DeltaTablesSink, DeltaUpsertSink, Pipeline, Transform
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.resuming import compared
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, overlaps

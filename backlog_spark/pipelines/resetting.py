@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.declared import Pipeline
 from backlog_spark.pipelines.locations import opened
+from backlog_spark.pipelines.model import Pipeline
 from backlog_spark.spark.checkpoint.driver_claim import is_dead
 
 __all__ = ["Removal", "removals", "remove"]
