@@ -1,14 +1,15 @@
 """A key group's state in Spark's state store: Arrow rows in bounded buckets, and when each bucket's timers are due.
 
 A batch reads the buckets of the keys that it changes. For operators with timers it rewrites these buckets. For others
-it writes the changed rows to the overlay (`backlog_spark.state.overlay`). So the cost of a batch follows its changes,
-not the size of the state. Rows are stored with their number of accumulators; accumulators that were added later are
+it writes the changed rows to the overlay (`Recent`). So the cost of a batch follows its changes, not the size of the
+state. Rows are stored with their number of accumulators; accumulators that were added later are
 NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,14 +17,98 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from backlog_spark.state.overlay import Recent
+from backlog_spark.state.keys import distinct, is_in
 from backlog_spark.state.state_codec import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
+from backlog_spark.state.tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
 
-from .buckets import Buckets
-from .keys import distinct, is_in
-from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
+__all__ = ["AT_EVERY_TICK", "NEVER", "Buckets", "GroupStore", "Recent"]
 
-__all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
+
+@dataclass(frozen=True)
+class Recent:
+    """The overlay: rows of state that replace rows in a key group's buckets (pure).
+
+    A batch that changes a few keys of many buckets would rewrite all those buckets. Instead it writes its rows to the
+    overlay, a small value of its own. The overlay is merged into the buckets when rewriting it has cost as much as they
+    do. Measured: six live batches of 1,000 rows over two million keys write 0.4 MB to the checkpoint. Without the
+    overlay they write 124 MB, and take as long.
+
+    Rows with equal hashes stay together, in the overlay or in the buckets. Different keys may have equal hashes, so
+    comparing hashes is enough.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Rows of state.
+    hashes : numpy.ndarray
+        The hashes that the overlay replaces; sorted and distinct. A hash may have no rows any more.
+    """
+
+    rows: pa.RecordBatch
+    hashes: np.ndarray
+
+    @classmethod
+    def nothing(cls, schema: pa.Schema) -> Recent:
+        """An empty overlay."""
+        return cls(combine([], schema), np.zeros(0, dtype=np.int64))
+
+    @property
+    def gone(self) -> np.ndarray:
+        """Hashes without rows."""
+        found: np.ndarray = self.hashes[~is_in(self.hashes, distinct(self.rows.column(0).to_numpy()))]
+        return found
+
+    def among(self, hashes: np.ndarray) -> pa.RecordBatch:
+        """The rows of these hashes, which must be sorted."""
+        return rows_among(self.rows, hashes)
+
+    def changed(self, hashes: np.ndarray, rows: pa.RecordBatch) -> Recent:
+        """The overlay with new rows for these hashes, which must be sorted and distinct."""
+        if not len(self.hashes):
+            return Recent(rows, hashes)
+        kept = self.rows.filter(pa.array(~is_in(self.rows.column(0).to_numpy(), hashes)))
+        return Recent(combine([kept, rows], rows.schema), distinct(np.concatenate([self.hashes, hashes])))
+
+
+# If at least this share of a group's buckets is needed, one read of all buckets is cheaper than single reads.
+_READ_ALL: Final = 0.5
+_KEY: Final = StructType().add("bucket", "integer")
+_VALUE: Final = StructType().add("rows", "string").add("slots", "integer")
+
+
+class Buckets:
+    """The buckets of the key group that is being processed.
+
+    Parameters
+    ----------
+    handle : StatefulProcessorHandle
+    schema : StateSchema
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema) -> None:
+        self._schema = schema
+        self._map = handle.getMapState("buckets", _KEY, _VALUE)
+
+    def read(self, numbers: Collection[int], count: int) -> dict[int, pa.RecordBatch]:
+        """The rows of these buckets; empty buckets are missing. ``count`` is the group's number of buckets."""
+        if len(numbers) > _READ_ALL * count:
+            every = {int(key[0]): value for key, value in self._map.iterator()}
+            return {n: self._rows(every[n]) for n in numbers if n in every}
+        asked = ((number, self._map.getValue((number,))) for number in numbers)
+        return {number: self._rows(value) for number, value in asked if value is not None}
+
+    def write(self, number: int, rows: pa.RecordBatch) -> None:
+        """Replace the rows of a bucket."""
+        self._map.updateValue((number,), packed_rows(rows, self._schema))
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Remove all rows of these buckets."""
+        for number in numbers:
+            self._map.removeKey((number,))
+
+    def _rows(self, value: tuple[str, int]) -> pa.RecordBatch:
+        return unpacked_rows(*value, self._schema)
+
 
 NEVER: Final = 2**63 - 1
 """Due time of a key without timers."""

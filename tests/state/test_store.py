@@ -16,8 +16,7 @@ from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.state import state_codec as texts
 from backlog_spark.state import store as store_module
 from backlog_spark.state import tables
-from backlog_spark.state.overlay import Recent
-from backlog_spark.state.store import NEVER, GroupStore
+from backlog_spark.state.store import NEVER, GroupStore, Recent
 from backlog_spark.state.tables import StateSchema, combine
 from tests.operators.groups import Handle
 

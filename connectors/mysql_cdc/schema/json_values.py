@@ -17,13 +17,36 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal
 
-from backlog_spark.common.varints import varint
 from backlog_spark.errors import BacklogError
 
 from ..binlog.row_code import Reader, as_reader
 from .packed import packed_decimal
 
-__all__ = ["from_binary", "from_text"]
+__all__ = ["from_binary", "from_text", "varint"]
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned integer with seven bits per byte, least significant first, and the index after it.
+
+    Parameters
+    ----------
+    data : bytes
+    at : int
+        Index of its first byte.
+
+    Raises
+    ------
+    IndexError
+        If ``data`` ends before the integer does.
+    """
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = 0, 1, 2, 3, 4
 _DOUBLE, _STRING, _OPAQUE = 11, 12, 15

@@ -8,9 +8,9 @@ import pytest
 
 from backlog_spark.connectors.hybrid.kafka.backlog import Thresholds
 from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS
-from backlog_spark.connectors.hybrid.kafka.jaas import parse_jaas
 from backlog_spark.connectors.hybrid.kafka.offsets import EARLIEST, LATEST
 from backlog_spark.connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
+from backlog_spark.connectors.hybrid.kafka.security import parse_jaas
 from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.errors import SettingError
 

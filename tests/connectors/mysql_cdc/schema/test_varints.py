@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.common.varints import varint
+from backlog_spark.connectors.mysql_cdc.schema.json_values import varint
 
 
 def test_specification_example() -> None:
