@@ -7,17 +7,29 @@ import json
 import random
 import sys
 import time
+from typing import Any
 
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
+from backlog_spark.verification import delta_repair
 from tests.verify.jobs import corrupt
 
 from .job import start
 from .session import job_session
 
+repaired = delta_repair.repair
+
+
+def repair_and_wait(*arguments: Any) -> Any:
+    """Leave time for a kill after a repair: the query's next batch comes as soon as it has ended."""
+    found = repaired(*arguments)
+    time.sleep(2)
+    return found
+
 
 def main() -> None:
     job = json.loads(sys.argv[1])
+    delta_repair.repair = repair_and_wait
     query = start(job_session(), job)
     while query.mode is not Mode.STREAM or not query.backlogProgress.commits_after:
         time.sleep(0.1)
