@@ -26,7 +26,7 @@ from servers.server import EmbeddedServer, free_port
 
 __all__ = ["SCRIPTS", "Executor", "SparkCluster", "kill_group", "spark_home"]
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "docker"
+SCRIPTS = Path(__file__).resolve().parents[1] / "docker"
 """The scripts that containers and this module run."""
 
 _BACKEND = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
