@@ -108,9 +108,8 @@ identifies a file.
 * In the last phase there is backlog again while `backlogLagThreshold` (age of an unread record) or
   `backlogOffsetsThreshold` (number of unread records) is exceeded. It ends below a lower threshold, but not before
   `backlogMinStay`.
-* `kafka.client=confluent` (the default) is librdkafka. `kafka-python` is pure Python, with the same results and a
-  fraction of the speed.
-* Properties `kafka.*` have Java's names, as in Spark. Properties without a counterpart in librdkafka are refused.
+* confluent-kafka reads, which is librdkafka. Properties `kafka.*` have Java's names, as in Spark. Properties without a
+  counterpart in librdkafka are refused.
 
 ## Records
 

@@ -64,10 +64,11 @@ def write_files(folder: Path, rows: int) -> None:
 @contextlib.contextmanager
 def producer(broker: str, first: int) -> Iterator[subprocess.Popen[bytes]]:
     """The topic, and the producer's process. It has ended when the block ends."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from kafka.admin import KafkaAdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 1)])[TOPIC].result(30)
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 1)])
+    admin.close()
     command = [sys.executable, "-m", "examples.demo_producer", "--broker", broker, "--topic", TOPIC]
     process = subprocess.Popen([*command, "--first", str(first), "--begin", str(END)])
     try:
@@ -79,16 +80,18 @@ def producer(broker: str, first: int) -> Iterator[subprocess.Popen[bytes]]:
 
 def records(broker: str) -> pa.Table:
     """All records of the topic: minute and cents."""
-    from confluent_kafka import Consumer, TopicPartition
+    from kafka import KafkaConsumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": broker, "group.id": "demo", "enable.auto.commit": False})
+    consumer = KafkaConsumer(bootstrap_servers=broker, group_id=None, enable_auto_commit=False)
     values: list[dict[str, Any]] = []
     try:
-        partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in partitions}
-        consumer.assign([TopicPartition(TOPIC, p, 0) for p in partitions])
-        while len(values) < sum(ends.values()):
-            values += [json.loads(message.value()) for message in consumer.consume(10_000, 1)]
+        partitions = [TopicPartition(TOPIC, number) for number in range(_PARTITIONS)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        count = sum(consumer.end_offsets(partitions).values())
+        while len(values) < count:
+            found = consumer.poll(1_000, max_records=10_000)
+            values += [json.loads(record.value) for records in found.values() for record in records]
     finally:
         consumer.close()
     at = pa.array([v["at"].rstrip("Z") for v in values], pa.string()).cast(pa.timestamp("us"))

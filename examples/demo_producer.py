@@ -8,7 +8,7 @@ import signal
 import time
 
 import numpy as np
-from confluent_kafka import Producer
+from kafka import KafkaProducer
 
 _PER_SECOND = 500
 
@@ -22,17 +22,16 @@ def main() -> None:
     arguments = parser.parse_args()
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
-    producer = Producer({"bootstrap.servers": arguments.broker, "log_level": 2})
+    producer = KafkaProducer(bootstrap_servers=arguments.broker, linger_ms=20)
     begin, number = np.datetime64(arguments.begin, "us"), arguments.first
     while not ended:
         for _ in range(_PER_SECOND // 10):
             at = begin + np.timedelta64((number - arguments.first) * 100_000, "us")
             order = {"id": number, "at": f"{at}Z", "shop": number * 31 % 100, "cents": number * 37 % 100_000}
-            producer.produce(arguments.topic, json.dumps(order))
+            producer.send(arguments.topic, json.dumps(order).encode())
             number += 1
-        producer.poll(0)
         time.sleep(0.1)
-    producer.flush(30)
+    producer.close(30)
 
 
 if __name__ == "__main__":

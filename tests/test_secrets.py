@@ -53,7 +53,7 @@ PLAIN = {
         timestampAsOf subscribe subscribePattern assign startingFrom startingOffsets startingTimestamp
         startingOffsetsByTimestamp startingOffsetsByTimestampStrategy endingOffsets endingTimestamp
         endingOffsetsByTimestamp minPartitions includeHeaders tombstones backlogLagThreshold backlogLagLeaveThreshold
-        backlogOffsetsThreshold backlogOffsetsLeaveThreshold backlogMinStay kafka.client kafka.bootstrap.servers kafka.*
+        backlogOffsetsThreshold backlogOffsetsLeaveThreshold backlogMinStay kafka.bootstrap.servers kafka.*
         kafka.sasl.username groupIdPrefix kafkaConsumer.pollTimeoutMs valueFormat mode columnNameOfCorruptRecord
         dateFormat timestampFormat timestampNTZFormat allowNonNumericNumbers avroSchema avroSchemaFile
         schema.registry.url schema.registry.ssl.ca.location schema.registry.ssl.certificate.location

@@ -30,7 +30,6 @@ _PACKAGES: Final = {
     "gcsfs": "'backlog-spark[gcs]'",
     "google": "protobuf",
     "grpc": "grpcio",
-    "kafka": "'backlog-spark[kafka]'",
     "jinja2": "'backlog-spark[cli]'",
     "prometheus_client": "'backlog-spark[metrics]'",
     "pymysql": "'backlog-spark[mysql]'",

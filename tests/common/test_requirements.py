@@ -19,7 +19,7 @@ WITHOUT_EXTRAS = """
     import sys
 
     optional = (
-        "confluent_kafka cryptography datasketches delta deltalake fsspec kafka pymysql pymysqlreplication sqlglot"
+        "confluent_kafka cryptography datasketches delta deltalake fsspec pymysql pymysqlreplication sqlglot"
     )
     sys.modules.update(dict.fromkeys(optional.split()))
 
@@ -27,7 +27,7 @@ WITHOUT_EXTRAS = """
 
     import backlog_spark as bs
     from backlog_spark.connectors.hybrid.files.stores import store_of
-    from backlog_spark.connectors.hybrid.kafka.clients import open_client
+    from backlog_spark.connectors.hybrid.kafka.workers import open_client
     from backlog_spark.connectors.hybrid.kafka.properties import Properties
     from backlog_spark.connectors.hybrid.kinds import KINDS
     from backlog_spark.operators.aggregates.distinct import ApproxCountDistinct
@@ -100,7 +100,7 @@ def test_the_error_names_the_feature_the_package_and_the_command() -> None:
 def test_the_extras_that_errors_name_exist() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    for module in ("adlfs", "gcsfs", "s3fs", "sqlglot", "datasketches", "delta", "deltalake", "kafka", "pyspark"):
+    for module in ("adlfs", "gcsfs", "s3fs", "sqlglot", "datasketches", "delta", "deltalake", "pyspark"):
         extra = requirements.package_of(module).partition("[")[2].removesuffix("]'")
         assert extra in setup["options.extras_require"], module
     assert requirements.package_of("pymysql") == "'backlog-spark[mysql]'"

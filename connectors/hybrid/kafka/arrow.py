@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +13,10 @@ from backlog_spark.errors import BacklogError
 
 from ..decode.base import Decoded, Decoder, MalformedRecord
 from ..phases import Columns
-from .client import Records
 from .offsets import Partition, shown
+
+if TYPE_CHECKING:
+    from .confluent import Records
 
 __all__ = ["RAW", "Shape", "raw_schema"]
 

@@ -151,13 +151,6 @@ OPTIONS = (
         "0..backlogOffsetsThreshold",
     ),
     Option("backlogMinStay", "duration", "0 s", "Least time in or out of backlog before that changes."),
-    Option(
-        "kafka.client",
-        "string",
-        "confluent",
-        "Python library that reads. Both give the same results; confluent is several times faster.",
-        "confluent, kafka-python",
-    ),
     _as_spark(
         "kafka.bootstrap.servers",
         "addresses",

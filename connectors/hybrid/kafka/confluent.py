@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from backlog_spark.errors import BacklogError
 
-from .client import NO_TIMESTAMP, KafkaClient, OffsetGone, Topic, TopicGone, patiently, topic_id
+from .client import Lookups, OffsetGone, Topic, TopicGone, Unreachable, patiently, topic_id
 from .offsets import EARLIEST, Partition
+from .properties import Properties
 
-__all__ = ["ConfluentClient"]
+__all__ = ["KafkaClient", "Records"]
 
 _REQUEST_S = 30.0
 """Bound of one request, which is then repeated. A request waits for a broker that is away for a moment."""
@@ -81,8 +82,11 @@ _DENIED = {
 }
 
 
-class _Messages:
-    """`Records` of confluent's messages."""
+class Records:
+    """Some records of one partition in the order of their offsets, without markers and aborted records.
+
+    Each method gives one value for each record. It is called at most once.
+    """
 
     def __init__(self, messages: list[Any]) -> None:
         self._messages = messages
@@ -91,6 +95,7 @@ class _Messages:
         return len(self._messages)
 
     def next_offset(self) -> int:
+        """The offset after the last record."""
         return int(self._messages[-1].offset()) + 1
 
     def keys(self) -> list[bytes | None]:
@@ -103,6 +108,7 @@ class _Messages:
         return [message.offset() for message in self._messages]
 
     def timestamps(self) -> tuple[list[int | None], list[int]]:
+        """Milliseconds since 1970, and Spark's timestampType: 0 CreateTime, 1 LogAppendTime, -1 none."""
         found = [message.timestamp() for message in self._messages]
         kinds = [kind for kind, _ in found]
         if confluent_kafka.TIMESTAMP_NOT_AVAILABLE in kinds:
@@ -110,21 +116,37 @@ class _Messages:
         else:
             times = [at for _, at in found]
         # Here 0 is none, 1 CreateTime and 2 LogAppendTime, which is one more than in Spark.
-        assert confluent_kafka.TIMESTAMP_NOT_AVAILABLE - 1 == NO_TIMESTAMP
         return times, [kind - 1 for kind in kinds]
 
     def headers(self) -> list[list[tuple[str, bytes | None]]]:
         return [message.headers() or [] for message in self._messages]
 
 
-class ConfluentClient(KafkaClient):
-    """See `KafkaClient`."""
+class KafkaClient(Lookups):
+    """A client of confluent-kafka. It connects at the first call. For one thread at a time.
+
+    Every method raises `Unreachable` if no broker answers, and `BacklogError` if a broker refuses, for example a wrong
+    password.
+
+    Parameters
+    ----------
+    properties : Properties
+    group_id : str
+        Name under which brokers know the reader. Nothing is committed under it.
+    timeout_s : float
+        How long `fetch` waits for a broker that does not answer.
+    """
 
     _admin: AdminClient | None = None
     _consumer: Consumer | None = None
     _last_error: KafkaError | None = None
     _step: int = _STEP
     _failed_logins = 0
+
+    def __init__(self, properties: Properties, group_id: str, timeout_s: float) -> None:
+        super().__init__(properties)
+        self.group_id = group_id
+        self.timeout_s = timeout_s
 
     def _settings(self, base: Mapping[str, str]) -> dict[str, Any]:
         s = self.properties.security
@@ -274,6 +296,7 @@ class ConfluentClient(KafkaClient):
         return {(p.topic, p.partition): answer.offset for p, answer in found.items()}
 
     def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Settings of topics, such as ``retention.ms``. Needs the right DESCRIBE_CONFIGS. Only for messages."""
         asked = {ConfigResource(ResourceType.TOPIC, name): name for name in sorted(names)}
         found = self._ask(lambda admin, bound: admin.describe_configs(list(asked), request_timeout=bound))
         return {
@@ -282,7 +305,19 @@ class ConfluentClient(KafkaClient):
             if not isinstance(answer, KafkaException)
         }
 
-    def fetch(self, partition: Partition, start: int, until: int) -> Iterator[_Messages]:
+    def fetch(self, partition: Partition, start: int, until: int) -> Iterator[Records]:
+        """The records from ``start`` on, before ``until``. Ends when there are no more, even if the last ones are gone.
+
+        ``until`` is at most the log's end when the batch was planned. Each `Records` has at least one record.
+
+        Raises
+        ------
+        OffsetGone
+            The next offset is not in the log. Records before it have been yielded.
+        TopicGone
+        Unreachable
+            No broker answers for ``timeout_s``, counted from the last answer.
+        """
         consumer = self._open_consumer()
         self._forget()
         try:
@@ -296,7 +331,7 @@ class ConfluentClient(KafkaClient):
                 raise BacklogError(f"{self.properties}: reading failed: {self.clean(error.args[0].str())}.") from None
             raise
 
-    def _fetch(self, consumer: Consumer, start: int, until: int) -> Iterator[_Messages]:
+    def _fetch(self, consumer: Consumer, start: int, until: int) -> Iterator[Records]:
         at, heard = start, time.monotonic()
         ended = False
         while at < until:
@@ -315,7 +350,7 @@ class ConfluentClient(KafkaClient):
             if at > until:
                 messages = [message for message in messages if message.offset() < until]
             if messages:
-                yield _Messages(messages)
+                yield Records(messages)
                 del messages, events  # otherwise they stay in memory until the next ones arrive
             heard = time.monotonic()
 
@@ -365,5 +400,36 @@ class ConfluentClient(KafkaClient):
             consumer.close()
 
     def close(self) -> None:
+        """Close all connections. The client may be used again, and then connects again."""
         self._drop_consumer()
         self._admin = None
+
+    def first_time(self, partition: Partition, first: int, until: int) -> int | None:
+        try:
+            for records in self.fetch(partition, first, until):
+                return records.timestamps()[0][0]
+        except (OffsetGone, TopicGone):
+            pass
+        return None
+
+    def unreachable(self, seconds: float, last_error: str) -> Unreachable:
+        """The error for brokers that did not answer for this time."""
+        why = f" ({self.clean(last_error)})" if last_error else ""
+        return Unreachable(
+            f"{self.properties} did not answer for {seconds:.0f} s{why}.",
+            "Check kafka.bootstrap.servers, kafka.security.protocol, and that driver and executors reach every broker"
+            " under the address that it advertises.",
+        )
+
+    def refused(self, why: str) -> BacklogError:
+        """The error for a login or a certificate that was refused."""
+        return BacklogError(
+            f"{self.properties} cannot be reached: {self.clean(why)}.",
+            "Check kafka.security.protocol, kafka.sasl.mechanism, user and password, and the certificates.",
+        )
+
+    def clean(self, text: str) -> str:
+        """A client's message without secrets, on one line, without a full stop at its end."""
+        for secret in self.properties.security.secrets():
+            text = text.replace(secret, "***")
+        return " ".join(text.split()).rstrip(".")

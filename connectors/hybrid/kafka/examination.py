@@ -6,21 +6,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.examination import Examination, Finding, Severity
 
 from ..phases import Outlook, Seen
-from .client import KafkaClient
-from .clients import open_client
 from .losses import shown_time
 from .native_starts import SPARKS_DEFAULTS, SPARKS_OPTIONS
 from .options import KafkaOptions
 from .pinned_offsets import Pin
 from .planner import Planner
 from .positions import KafkaPosition
-from .workers import group_id
+from .workers import group_id, open_client
+
+if TYPE_CHECKING:
+    from .confluent import KafkaClient
 
 __all__ = ["examine_spark", "examine_topics"]
 

@@ -154,7 +154,6 @@ class KafkaOptions:
         """
         given = UserOptions(options)
         _check_names(options, {name.lower() for name in others})
-        client = given.choice("kafka.client", ("confluent", "kafka-python"))
         from_files = given.choice("startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
         if "startingoverlap" in given and not from_files:
             raise SettingError(
@@ -162,7 +161,7 @@ class KafkaOptions:
                 "Set startingFrom=lastFileTimestamp.",
             )  # fmt: skip
         return cls(
-            properties=Properties.parse(options, client),
+            properties=Properties.parse(options),
             topics=_topics(given),
             starting=_starting(given),
             ending=_ending(given),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +15,6 @@ from backlog_spark.errors import SettingError
 
 from ..phases import Columns, DecoderOf, Limit, Outlook, Phase, Position, Seen, Step
 from .arrow import Shape, raw_schema
-from .client import KafkaClient
-from .clients import open_client
 from .dedup import known
 from .options import KafkaOptions
 from .pinned_offsets import Pin
@@ -24,7 +22,10 @@ from .planner import Planned, Planner
 from .positions import KafkaPosition
 from .ranges import Range, split
 from .reading import KafkaRange, read_range
-from .workers import group_id, worker_client
+from .workers import group_id, open_client, worker_client
+
+if TYPE_CHECKING:
+    from .confluent import KafkaClient
 
 __all__ = ["KafkaPhase"]
 

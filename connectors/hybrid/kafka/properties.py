@@ -1,4 +1,4 @@
-"""Options ``kafka.*``: properties of Java's consumer that configure the two Python clients (pure)."""
+"""Options ``kafka.*``: properties of Java's consumer that configure librdkafka (pure)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["Properties"]
 
 _PREFIX = "kafka."
 
-# By Java's name: librdkafka's name, and kafka-python's name or None.
-_TUNING: dict[str, tuple[str, str | None]] = {
-    "client.id": ("client.id", "client_id"),
-    "client.rack": ("client.rack", "client_rack"),
-    "client.dns.lookup": ("client.dns.lookup", "client_dns_lookup"),
-    "fetch.min.bytes": ("fetch.min.bytes", "fetch_min_bytes"),
-    "fetch.max.wait.ms": ("fetch.wait.max.ms", "fetch_max_wait_ms"),
-    "fetch.max.bytes": ("fetch.max.bytes", "fetch_max_bytes"),
-    "max.partition.fetch.bytes": ("max.partition.fetch.bytes", "max_partition_fetch_bytes"),
-    "check.crcs": ("check.crcs", "check_crcs"),
-    "receive.buffer.bytes": ("socket.receive.buffer.bytes", "receive_buffer_bytes"),
-    "send.buffer.bytes": ("socket.send.buffer.bytes", "send_buffer_bytes"),
-    "reconnect.backoff.ms": ("reconnect.backoff.ms", "reconnect_backoff_ms"),
-    "reconnect.backoff.max.ms": ("reconnect.backoff.max.ms", "reconnect_backoff_max_ms"),
-    "retry.backoff.ms": ("retry.backoff.ms", "retry_backoff_ms"),
-    "retry.backoff.max.ms": ("retry.backoff.max.ms", None),
-    "request.timeout.ms": ("socket.timeout.ms", "request_timeout_ms"),
-    "connections.max.idle.ms": ("connections.max.idle.ms", "connections_max_idle_ms"),
-    "metadata.max.age.ms": ("metadata.max.age.ms", "metadata_max_age_ms"),
-    "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", None),
-    "ssl.cipher.suites": ("ssl.cipher.suites", "ssl_ciphers"),
+# By Java's name: librdkafka's name.
+_TUNING = {
+    "client.id": "client.id",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+    "fetch.min.bytes": "fetch.min.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+    "check.crcs": "check.crcs",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "retry.backoff.ms": "retry.backoff.ms",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "metadata.max.age.ms": "metadata.max.age.ms",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+    "ssl.cipher.suites": "ssl.cipher.suites",
 }
 _TEXTS = ("client.id", "client.rack", "client.dns.lookup", "ssl.cipher.suites")
 _SWITCHES = ("check.crcs",)
@@ -55,6 +55,7 @@ _NO_GROUP = "The source joins no consumer group: offsets are in the checkpoint. 
 _BYTES = "Keys and values are read as bytes, and the option valueFormat decodes values. Leave it out."
 _KERBEROS = "Kerberos is not supported here: use a SCRAM user."
 _REFUSED = {
+    "client": "confluent-kafka reads all topics. Leave it out.",
     "auto.offset.reset": "Set startingOffsets: the stream decides what is read, not the client.",
     "enable.auto.commit": _NO_GROUP,
     "auto.commit.interval.ms": _NO_GROUP,
@@ -96,8 +97,6 @@ class Properties:
     ----------
     servers : str
         ``bootstrap.servers``.
-    client : str
-        ``"confluent"`` or ``"kafka-python"``.
     security : Security
     read_committed : bool
         Whether records of transactions are read only after the commit.
@@ -112,7 +111,6 @@ class Properties:
     """
 
     servers: str
-    client: str = "confluent"
     security: Security = field(default_factory=Security)
     read_committed: bool = True
     group_id: str = ""
@@ -121,8 +119,8 @@ class Properties:
     native: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], client: str) -> Self:
-        """Parse options. Those that do not begin with ``kafka.`` are ignored, and so is ``kafka.client``.
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Parse options. Those that do not begin with ``kafka.`` are ignored.
 
         Raises
         ------
@@ -130,10 +128,10 @@ class Properties:
             For a property that is unknown, malformed, or has no meaning here.
         """
         # Property names are lower case, and Spark may have changed option names to lower case.
-        lower = {name.lower(): value for name, value in options.items() if name.lower() != "kafka.client"}
+        lower = {name.lower(): value for name, value in options.items()}
         given = {name[len(_PREFIX) :]: value for name, value in lower.items() if name.startswith(_PREFIX)}
         for name in given:
-            _check_name(name, client)
+            _check_name(name)
         servers = given.get("bootstrap.servers", "").strip()
         if not servers:
             raise SettingError(
@@ -145,7 +143,6 @@ class Properties:
             raise SettingError("kafka.isolation.level", isolation, "is neither read_committed nor read_uncommitted.")
         return cls(
             servers=servers,
-            client=client,
             security=Security.parse({name: given[name] for name in SECURITY_NAMES if name in given}),
             read_committed=isolation == "read_committed",
             group_id=given.get("group.id", ""),
@@ -156,23 +153,14 @@ class Properties:
 
     def for_librdkafka(self) -> dict[str, str]:
         """The tuning in librdkafka's names."""
-        return {**{_TUNING[name][0]: value for name, value in self.tuning}, **dict(self.native)}
-
-    def for_kafka_python(self) -> dict[str, str | int | bool]:
-        """The tuning in kafka-python's names and types."""
-        found: dict[str, str | int | bool] = {}
-        for name, value in self.tuning:
-            key = _TUNING[name][1]
-            if key is not None:
-                found[key] = value if name in _TEXTS else value == "true" if name in _SWITCHES else int(value)
-        return found
+        return {**{_TUNING[name]: value for name, value in self.tuning}, **dict(self.native)}
 
     def __str__(self) -> str:
         who = f" as {self.security.username!r}" if self.security.has_login else ""
         return f"Kafka at {self.servers}{who}"
 
 
-def _check_name(name: str, client: str) -> None:
+def _check_name(name: str) -> None:
     if name in _REFUSED:
         raise SettingError(f"{_PREFIX}{name}", "***", "is not accepted by the Kafka phase.", _REFUSED[name])
     if name not in _KNOWN:
@@ -180,10 +168,6 @@ def _check_name(name: str, client: str) -> None:
         hint = f"Did you mean {' or '.join(near)}?" if near else "See the table of options."
         # The value is never shown: the name may be a misspelt password.
         raise SettingError(f"{_PREFIX}{name}", "***", "the Kafka phase has no such property.", hint)
-    if client == "kafka-python" and (name in _NATIVE or (name in _TUNING and _TUNING[name][1] is None)):
-        raise SettingError(
-            f"{_PREFIX}{name}", "***", "kafka-python has no such property.", "Leave it out, or kafka.client=confluent."
-        )
 
 
 def _checked(name: str, text: str) -> str:

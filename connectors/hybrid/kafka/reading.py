@@ -6,13 +6,17 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from .client import KafkaClient, OffsetGone, Records, TopicGone
+from .client import OffsetGone, TopicGone
 from .losses import Loss
 from .offsets import EARLIEST, Partition
 from .options import KafkaOptions
+
+if TYPE_CHECKING:
+    from .confluent import KafkaClient, Records
 
 __all__ = ["KafkaRange", "read_range"]
 

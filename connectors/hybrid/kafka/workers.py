@@ -6,16 +6,39 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from .client import KafkaClient
-from .clients import open_client
+from backlog_spark.errors import BacklogError
+
 from .options import KafkaOptions
+from .properties import Properties
 
-__all__ = ["group_id", "worker_client"]
+if TYPE_CHECKING:
+    from .confluent import KafkaClient
+
+__all__ = ["group_id", "open_client", "worker_client"]
 
 # Connecting, and asking for the partitions' leaders, takes longer than reading a small partition. With the process id:
 # workers are forked, and processes cannot share a connection.
 _idle: list[tuple[int, KafkaOptions, KafkaClient]] = []
+
+
+def open_client(properties: Properties, group_id: str, timeout_s: float) -> KafkaClient:
+    """A client that is not connected yet.
+
+    Raises
+    ------
+    BacklogError
+        confluent-kafka is not installed.
+    """
+    try:
+        from .confluent import KafkaClient
+    except ImportError as error:
+        raise BacklogError(
+            f"confluent-kafka cannot be loaded: {error}.",
+            "Run pip install 'backlog-spark[kafka]' on the driver and the executors.",
+        ) from error
+    return KafkaClient(properties, group_id, timeout_s)
 
 
 def group_id(options: KafkaOptions) -> str:

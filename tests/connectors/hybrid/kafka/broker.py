@@ -163,14 +163,13 @@ class Broker:
 
     def phase(
         self,
-        client: str = "confluent",
         columns: pa.Schema | None = None,
         metadata: tuple[str, ...] = (),
         decoder: Decoder | None = None,
         **options: str,
     ) -> KafkaPhase:
         """A phase that has been opened. In names of options ``__`` is a dot."""
-        given = {"kafka.bootstrap.servers": self.address, "kafka.client": client}
+        given = {"kafka.bootstrap.servers": self.address}
         given |= {name.replace("__", "."): value for name, value in options.items()}
         phase = KafkaPhase("kafka", given, None if decoder is None else partial(_whatever, decoder))
         headers = options.get("includeHeaders") == "true"

@@ -24,9 +24,3 @@ def closed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "broker" in request.fixturenames:
         request.getfixturevalue("broker").close_phases()
-
-
-@pytest.fixture(params=["confluent", "kafka-python"])
-def client(request: pytest.FixtureRequest) -> str:
-    """Both clients: they give the same."""
-    return str(request.param)

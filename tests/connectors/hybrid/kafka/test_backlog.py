@@ -93,9 +93,9 @@ def test_brokers_are_asked_only_if_the_answer_decides() -> None:
 DAY = 86_400_000
 
 
-def _run(broker: Broker, client: str, options: dict[str, str], now: int, rows: int | None) -> list[tuple[bool, Any]]:
+def _run(broker: Broker, options: dict[str, str], now: int, rows: int | None) -> list[tuple[bool, Any]]:
     """Flag and rows of each batch, until nothing is new."""
-    phase = broker.phase(client, **options)
+    phase = broker.phase(**options)
     position = phase.begin({})
     found: list[tuple[bool, Any]] = [(phase.is_backlog(position), 0)]
     while (planned := step(phase, position, rows, now)).position != position:
@@ -106,7 +106,7 @@ def _run(broker: Broker, client: str, options: dict[str, str], now: int, rows: i
     return found
 
 
-def test_five_days_enter_backlog_and_leave_it_once(broker: Broker, client: str) -> None:
+def test_five_days_enter_backlog_and_leave_it_once(broker: Broker) -> None:
     topic = broker.topic(2)
     now = int(time.time() * 1000)
     # One record each 72 minutes, in turns, the newest a minute old.
@@ -115,22 +115,22 @@ def test_five_days_enter_backlog_and_leave_it_once(broker: Broker, client: str) 
         broker.send(topic, map(str, range(50)), number, at=[now - age for age in ages[number::2]])
     options = {"subscribe": topic, "backlogLagThreshold": "1 day"}
     # All at once: at the end nothing is unread.
-    assert _run(broker, client, options, now, None) == [(True, 0), (False, 100)]
+    assert _run(broker, options, now, None) == [(True, 0), (False, 100)]
     # 20 records are a day. It is left when none is unread that is older than half a day, the last ten.
-    found = _run(broker, client, options, now, 10)
+    found = _run(broker, options, now, 10)
     assert [rows for _, rows in found] == [0, *[10] * 10]
     assert [flag for flag, _ in found] == [True] * 9 + [False] * 2
     # A lower bound of its own: the last two are of a minute and of 73.
-    late = _run(broker, client, {**options, "backlogLagLeaveThreshold": "90 min"}, now, 2)
+    late = _run(broker, {**options, "backlogLagLeaveThreshold": "90 min"}, now, 2)
     assert [flag for flag, _ in late] == [True] * 49 + [False] * 2
-    assert _run(broker, client, {"subscribe": topic}, now, None) == [(False, 0), (False, 100)]
+    assert _run(broker, {"subscribe": topic}, now, None) == [(False, 0), (False, 100)]
 
 
 def test_the_number_of_unread_offsets(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, map(str, range(100)))
     options = {"subscribe": topic, "backlogOffsetsThreshold": "60"}
-    found = _run(broker, "confluent", options, int(time.time() * 1000), 20)
+    found = _run(broker, options, int(time.time() * 1000), 20)
     # Unread after each: 100, 80, 60, 40, 20, 0. In above 60, out at 30.
     assert [flag for flag, _ in found] == [True, True, True, True, False, False]
 

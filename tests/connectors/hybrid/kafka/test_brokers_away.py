@@ -30,16 +30,18 @@ def _large(broker: Broker) -> str:
     return topic
 
 
-def _small_fetches(client: str) -> dict[str, str]:
-    """Small fetches: most of a range is still unread when its first rows arrive."""
-    found = {"kafka__fetch__max__bytes": "1000000", "kafka__max__partition__fetch__bytes": "1000000"}
-    return found | ({"kafka__queued__max__messages__kbytes": "1000"} if client == "confluent" else {})
+# Most of a range is still unread when its first rows arrive.
+SMALL_FETCHES = {
+    "kafka__fetch__max__bytes": "1000000",
+    "kafka__max__partition__fetch__bytes": "1000000",
+    "kafka__queued__max__messages__kbytes": "1000",
+}
 
 
-@pytest.mark.parametrize(("client", "how"), [("confluent", "kill"), ("kafka-python", "stop")])
-def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Broker, client: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Broker, how: str) -> None:
     topic = _large(fragile)
-    phase = fragile.phase(client, subscribe=topic, **_small_fetches(client))
+    phase = fragile.phase(subscribe=topic, **SMALL_FETCHES)
     begin = phase.begin({})
     end = step(phase, begin).position
     (partition,) = phase.partitions(begin, end)
@@ -60,11 +62,10 @@ def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Br
     fragile.close_phases()
 
 
-@pytest.mark.parametrize("client", ["confluent", pytest.param("kafka-python", marks=pytest.mark.grid)])
-def test_a_broker_that_stays_away_is_an_error_that_names_it(fragile: Broker, client: str) -> None:
+def test_a_broker_that_stays_away_is_an_error_that_names_it(fragile: Broker) -> None:
     topic = _large(fragile)
     options = {"kafkaConsumer__pollTimeoutMs": "1500", "kafka__default__api__timeout__ms": "1500"}
-    phase = fragile.phase(client, subscribe=topic, **options, **_small_fetches(client))
+    phase = fragile.phase(subscribe=topic, **options, **SMALL_FETCHES)
     begin = phase.begin({})
     end = step(phase, begin).position
     (partition,) = phase.partitions(begin, end)
@@ -86,20 +87,19 @@ def test_a_broker_that_stays_away_is_an_error_that_names_it(fragile: Broker, cli
     fragile.close_phases()
 
 
-def test_an_address_without_a_broker(client: str) -> None:
+def test_an_address_without_a_broker() -> None:
     # Port 9 is that of a service that no machine runs any more.
-    options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", "kafka.client": client}
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}
     phase = KafkaPhase("kafka", {**options, "kafka.default.api.timeout.ms": "1000"})
     with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:9 did not answer for 1 s"):
         phase.begin({})
     phase.close()
 
 
-def _login(broker: Broker, client: str, password: str) -> KafkaPhase:
+def _login(broker: Broker, password: str) -> KafkaPhase:
     quoted = password.replace('"', '\\"')
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return broker.phase(
-        client,
         kafka__bootstrap__servers=broker.server.address("SASL_PLAINTEXT"),
         kafka__security__protocol="SASL_PLAINTEXT",
         kafka__sasl__mechanism="PLAIN",
@@ -108,21 +108,21 @@ def _login(broker: Broker, client: str, password: str) -> KafkaPhase:
     )
 
 
-def test_login_by_user_and_password(broker: Broker, client: str) -> None:
+def test_login_by_user_and_password(broker: Broker) -> None:
     if broker._count("secured") == 0:
         broker.topic(name="secured")
         broker.send("secured", ["a"])
-    phase = _login(broker, client, PASSWORD)
+    phase = _login(broker, PASSWORD)
     begin = phase.begin({})
     assert [row["value"] for row in read(phase, begin, step(phase, begin).position)] == [b"a"]
     assert PASSWORD not in repr(phase)
 
 
 def test_a_wrong_password_is_reported_at_once_and_not_shown(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    broker: Broker, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    phase = _login(broker, client, "wr0ng-passw0rd")
+    phase = _login(broker, "wr0ng-passw0rd")
     with pytest.raises(BacklogError, match=f"Kafka at .* as '{USER}' cannot be reached: .*Check ") as caught:
         phase.begin({})
     assert not isinstance(caught.value, Unreachable)

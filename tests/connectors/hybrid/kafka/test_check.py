@@ -65,12 +65,12 @@ def write(root: Path, *times: int) -> None:
     pq.write_table(pa.table({"id": pa.array(range(len(times))), "at": at}), root / "old" / "1.parquet")
 
 
-def test_files_then_kafka(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_files_then_kafka(broker: Broker, tmp_path: Path) -> None:
     topic, begin = broker.topic(2), now() - 10_000
     broker.send(topic, ["{}"] * 5, at=begin)
     broker.send(topic, ["{}"] * 3, partition=1, at=begin)
     write(tmp_path, begin - 1_000, begin + 2)
-    found = checked(tmp_path, hybrid(broker, topic, tmp_path, **{"kafka.client": client}))
+    found = checked(tmp_path, hybrid(broker, topic, tmp_path))
     assert not {"error", "warning"} & set(found), found
     size = (tmp_path / "old" / "1.parquet").stat().st_size
     assert f"phase files: 1 file, {size:,} bytes, in {tmp_path}/old: roughly 1 s" in found["ok"]
@@ -79,11 +79,11 @@ def test_files_then_kafka(broker: Broker, client: str, tmp_path: Path) -> None:
     assert "phase kafka: about 4 records wait, from 20" in found["ok"]
 
 
-def test_records_that_retention_removed_or_may_remove(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_records_that_retention_removed_or_may_remove(broker: Broker, tmp_path: Path) -> None:
     topic, begin = broker.topic(retention_ms=str(7 * DAY_MS)), now() - 7 * DAY_MS + 1_000
     broker.send(topic, ["{}"] * 5, at=begin)
     write(tmp_path, begin + 1)
-    source = hybrid(broker, topic, tmp_path, **{"kafka.client": client})
+    source = hybrid(broker, topic, tmp_path)
     found = checked(tmp_path, source)
     assert "retention (retention.ms = 7 d) may remove the first records" in found["warning"]
     assert "error" not in found

@@ -18,9 +18,9 @@ def _values(rows: list[dict[str, Any]]) -> list[str]:
     return [row["value"].decode() for row in rows]
 
 
-def _both(broker: Broker, client: str, topics: str) -> tuple[KafkaPhase, KafkaPhase]:
-    strict = broker.phase(client, subscribePattern=topics)
-    return strict, broker.phase(client, subscribePattern=topics, failOnDataLoss="false")
+def _both(broker: Broker, topics: str) -> tuple[KafkaPhase, KafkaPhase]:
+    strict = broker.phase(subscribePattern=topics)
+    return strict, broker.phase(subscribePattern=topics, failOnDataLoss="false")
 
 
 def _warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -43,10 +43,10 @@ def _goes_on(
     return end
 
 
-def test_retention_between_batches(broker: Broker, client: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_between_batches(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     broker.send(topic, ["0", "1"])
-    strict, lenient = _both(broker, client, topic)
+    strict, lenient = _both(broker, topic)
     start = step(strict, strict.begin({})).position
     broker.send(topic, ["2", "3", "4", "5"])
     broker.remove_before(topic, 4)
@@ -61,25 +61,23 @@ def test_retention_between_batches(broker: Broker, client: str, caplog: pytest.L
     assert step(strict, end).position is end
 
 
-def test_retention_before_the_query_begins_at_an_offset(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retention_before_the_query_begins_at_an_offset(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     broker.send(topic, ["0", "1", "2"])
     broker.remove_before(topic, 2)
     starting = f'{{"{topic}": {{"0": 1}}}}'
     with pytest.raises(BacklogError, match="the next offset is 1, the earliest is 2"):
-        broker.phase(client, subscribe=topic, startingOffsets=starting).begin({})
-    lenient = broker.phase(client, subscribe=topic, startingOffsets=starting, failOnDataLoss="false")
+        broker.phase(subscribe=topic, startingOffsets=starting).begin({})
+    lenient = broker.phase(subscribe=topic, startingOffsets=starting, failOnDataLoss="false")
     assert lenient.begin({})["offsets"] == {topic: {"0": 2}}
     # The earliest offset cannot be lost.
-    assert broker.phase(client, subscribe=topic).begin({})["offsets"] == {topic: {"0": 2}}
+    assert broker.phase(subscribe=topic).begin({})["offsets"] == {topic: {"0": 2}}
 
 
-def test_retention_after_planning(broker: Broker, client: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_after_planning(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     broker.send(topic, map(str, range(10)))
-    strict, lenient = _both(broker, client, topic)
+    strict, lenient = _both(broker, topic)
     begin = strict.begin({})
     end = step(strict, begin).position
     assert len(read(strict, begin, end)) == 10
@@ -94,19 +92,19 @@ def test_retention_after_planning(broker: Broker, client: str, caplog: pytest.Lo
     assert read(lenient, begin, end) == []
 
 
-def test_retention_in_the_middle_of_a_read(broker: Broker, client: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_in_the_middle_of_a_read(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     # More than a client reads ahead.
     text = "x" * 20_000
     broker.send(topic, [f"{i} {text}" for i in range(3000)])
-    strict, lenient = _both(broker, client, topic)
+    strict, lenient = _both(broker, topic)
     begin = strict.begin({})
     (partition,) = strict.partitions(begin, step(strict, begin).position)
     for phase in (strict, lenient):
         small = {"kafka.fetch.max.bytes": "1000000", "kafka.max.partition.fetch.bytes": "1000000"}
-        small |= {"kafka.queued.max.messages.kbytes": "1000"} if client == "confluent" else {}
+        small |= {"kafka.queued.max.messages.kbytes": "1000"}
         given = {"subscribe": topic, "failOnDataLoss": str(phase is strict).lower(), **small}
-        reader = broker.phase(client, **{name.replace(".", "__"): value for name, value in given.items()})
+        reader = broker.phase(**{name.replace(".", "__"): value for name, value in given.items()})
         batches = reader.read(partition)
         offsets = next(batches).column("offset").to_pylist()
         broker.remove_before(topic, 2500 if phase is strict else 2900)
@@ -121,11 +119,11 @@ def test_retention_in_the_middle_of_a_read(broker: Broker, client: str, caplog: 
         assert offsets[-100:] == list(range(2900, 3000))
 
 
-def test_a_topic_that_was_deleted(broker: Broker, client: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_was_deleted(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     kept = broker.topic()
     gone = broker.topic(2, name=f"{kept}-gone")
     broker.send(gone, ["0"], 0)
-    strict, lenient = _both(broker, client, f"{kept}(-gone)?")
+    strict, lenient = _both(broker, f"{kept}(-gone)?")
     begin = strict.begin({})
     start = step(strict, begin).position
     broker.delete(gone)
@@ -149,11 +147,11 @@ def test_a_topic_that_was_deleted(broker: Broker, client: str, caplog: pytest.Lo
 
 @pytest.mark.parametrize("records", [1, 2, 5])
 def test_a_recreated_topic_is_not_read_from_the_old_offset(
-    broker: Broker, client: str, records: int, caplog: pytest.LogCaptureFixture
+    broker: Broker, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = broker.topic()
     broker.send(topic, ["old 0", "old 1"])
-    strict, lenient = _both(broker, client, topic)
+    strict, lenient = _both(broker, topic)
     begin = strict.begin({})
     start = step(strict, begin).position
     broker.delete(topic)
@@ -169,20 +167,18 @@ def test_a_recreated_topic_is_not_read_from_the_old_offset(
     _goes_on(lenient, start, values, caplog, "recreated")
 
 
-def test_a_topic_that_is_not_subscribed_any_more(broker: Broker, client: str) -> None:
+def test_a_topic_that_is_not_subscribed_any_more(broker: Broker) -> None:
     one, two = broker.topic(), broker.topic()
-    both = broker.phase(client, subscribe=f"{one},{two}")
+    both = broker.phase(subscribe=f"{one},{two}")
     begin = both.begin({})
-    only = broker.phase(client, subscribe=one)
+    only = broker.phase(subscribe=one)
     with pytest.raises(BacklogError, match=f"Records of {two}-0 .* the options do not name it any more"):
         step(only, begin)
 
 
-def test_new_partitions_whose_first_records_are_gone(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_new_partitions_whose_first_records_are_gone(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
-    strict, lenient = _both(broker, client, topic)
+    strict, lenient = _both(broker, topic)
     begin = strict.begin({})
     broker.add_partitions(topic, 2)
     broker.send(topic, ["0", "1", "2"], 1)

@@ -28,7 +28,7 @@ def _numbers(rows: list[dict[str, Any]]) -> list[Any]:
     return [row["n"] for row in rows]
 
 
-def test_overlap_with_files_is_dropped_and_the_rest_is_kept(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_overlap_with_files_is_dropped_and_the_rest_is_kept(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic(2)
     # The files' newest row is of T0 + 10. Number 5 was not in them, and 11 comes again after their time.
     broker.send(topic, ["3", "4", "5", "6"], 0, at=[T0 + 7, T0 + 8, T0 + 9, T0 + 10])
@@ -39,7 +39,7 @@ def test_overlap_with_files_is_dropped_and_the_rest_is_kept(broker: Broker, clie
         "dedup": _keys(tmp_path / "keys.parquet", n=pa.array([3, 4, 6, 7, 11], pa.int32())),
     }
     options = {"subscribe": topic, "startingFrom": "lastFileTimestamp", "startingOverlap": "2 ms", "dedupKey": "n"}
-    phase = broker.phase(client, NUMBERS, (), Numbers(), **options)
+    phase = broker.phase(NUMBERS, (), Numbers(), **options)
     begin = phase.begin(before)
     assert begin["offsets"] == {topic: {"0": 1, "1": 0}}
     assert begin["dedupMs"] == T0 + 10
@@ -55,14 +55,14 @@ def test_overlap_with_files_is_dropped_and_the_rest_is_kept(broker: Broker, clie
     assert [n for batch in batches for n in _numbers(batch)] == [5, 11, 12, 6]
 
 
-def test_each_record_is_judged_by_its_own_time(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_each_record_is_judged_by_its_own_time(broker: Broker, tmp_path: Path) -> None:
     """Its offset does not matter, neither within the topic nor relative to the begin of the phase."""
     topic = broker.topic()
     ahead = [(1, 0), (2, 1), (4, 3), (5, 4), (3, 2), (6, 5)]
     broker.send(topic, [str(n) for n, _ in ahead], at=[T0 + at for _, at in ahead])
     keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, 2, 3, 4, 7], pa.int32()))
     options = {"subscribe": topic, "startingFrom": "lastFileTimestamp", "startingOverlap": "3 ms", "dedupKey": "n"}
-    phase = broker.phase(client, NUMBERS, (), Numbers(), **options)
+    phase = broker.phase(NUMBERS, (), Numbers(), **options)
     begin = phase.begin({"lastTimestamp": T0 + 3, "dedup": keys})
     end = step(phase, begin).position
     assert _numbers(read(phase, begin, end)) == [5, 6]
@@ -72,11 +72,11 @@ def test_each_record_is_judged_by_its_own_time(broker: Broker, client: str, tmp_
     assert _numbers(read(phase, begin, later)) == [5, 6, 2, 8]
 
 
-def test_positions_of_earlier_versions_go_on_by_offset(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_positions_of_earlier_versions_go_on_by_offset(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic()
     broker.send(topic, ["1", "2", "3", "4"], at=T0)
     keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, 2, 3], pa.int32()))
-    phase = broker.phase(client, NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
+    phase = broker.phase(NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
     begin = {**phase.begin({}), "dedup": keys, "dedupUntil": {topic: {"0": 2}}}
     end = step(phase, begin).position
     assert _numbers(read(phase, begin, end)) == [3, 4]
@@ -84,11 +84,11 @@ def test_positions_of_earlier_versions_go_on_by_offset(broker: Broker, client: s
     assert _numbers(read(phase, phase.first(end), end)) == [3, 4]
 
 
-def test_a_null_is_never_known(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_a_null_is_never_known(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic()
     broker.send(topic, ["1", None, "2"], at=T0)
     keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, None], pa.int32()))
-    phase = broker.phase(client, NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
+    phase = broker.phase(NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
     begin = phase.begin({"lastTimestamp": T0 + 9, "dedup": keys})
     assert _numbers(read(phase, begin, step(phase, begin).position)) == [None, 2]
 

@@ -34,18 +34,18 @@ def test_defaults() -> None:
     assert (found.ending, found.from_files, found.overlap_ms, found.dedup_key) == (None, False, 0, ())
     assert (found.min_partitions, found.fail_on_data_loss, found.include_headers) == (None, True, False)
     assert (found.drop_tombstones, found.thresholds, found.poll_timeout_ms) == (False, Thresholds(), 120_000)
-    assert (found.properties.servers, found.properties.client) == ("a:1,b:2", "confluent")
+    assert found.properties.servers == "a:1,b:2"
     assert found.properties.read_committed
 
 
 def test_names_in_any_case_as_spark_hands_them_on() -> None:
     given = {
         **{"startingoffsets": "LATEST", "FAILONDATALOSS": "False", "minpartitions": "3"},
-        **{"Kafka.Client": "Kafka-Python", "KAFKA.fetch.MIN.bytes": "7"},
+        "KAFKA.fetch.MIN.bytes": "7",
     }
     found = KafkaOptions.parse({**BASE, **given})
     assert (found.starting.everywhere, found.fail_on_data_loss, found.min_partitions) == (LATEST, False, 3)
-    assert (found.properties.client, found.properties.tuning) == ("kafka-python", (("fetch.min.bytes", "7"),))
+    assert found.properties.tuning == (("fetch.min.bytes", "7"),)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_thresholds(options: dict[str, str], expected: Thresholds) -> None:
         ),
         ({"startingOfsets": "latest"}, r"startingOfsets = '\*\*\*': .* no such option\. Did you mean startingOffsets"),
         ({"maxOffsetsPerTrigger": "5"}, r"maxOffsetsPerTrigger = .*Set it for the stream"),
-        ({"kafka__client": "java"}, r"kafka\.client = 'java': is none of confluent, kafka-python"),
+        ({"kafka__client": "java"}, r"kafka\.client = .*confluent-kafka reads all topics\. Leave it out"),
         ({"kafka__bootstrap__server": "x"}, r"kafka\.bootstrap\.server = .*Did you mean kafka\.bootstrap\.servers"),
         ({"kafka__auto__offset__reset": "latest"}, r"kafka\.auto\.offset\.reset = .*Set startingOffsets"),
         ({"kafka__enable__auto__commit": "true"}, r"kafka\.enable\.auto\.commit = .*in the checkpoint"),
@@ -150,10 +150,6 @@ def test_thresholds(options: dict[str, str], expected: Thresholds) -> None:
         ({"kafka__isolation__level": "none"}, r"kafka\.isolation\.level = 'none': is neither"),
         ({"kafka__fetch__min__bytes": "1k"}, r"kafka\.fetch\.min\.bytes = '1k': is not an integer >= 0"),
         ({"kafka__check__crcs": "yes"}, r"kafka\.check\.crcs = 'yes': is neither true nor false"),
-        (
-            {"kafka__client": "kafka-python", "kafka__queued__min__messages": "1"},
-            r"kafka\.queued\.min\.messages = .*kafka-python has no such property",
-        ),
     ],
 )
 def test_refused(options: dict[str, str], expected: str) -> None:
@@ -269,7 +265,7 @@ def test_errors_of_security_show_no_secret(options: dict[str, str], expected: st
     assert "s3cret" not in str(caught.value)
 
 
-def test_properties_have_each_clients_names() -> None:
+def test_properties_have_librdkafkas_names() -> None:
     given = {
         "kafka.fetch.max.wait.ms": "7",
         "kafka.request.timeout.ms": "8",
@@ -284,13 +280,6 @@ def test_properties_have_each_clients_names() -> None:
         "check.crcs": "true",
         "socket.receive.buffer.bytes": "-1",
         "socket.timeout.ms": "8",
-    }
-    assert found.for_kafka_python() == {
-        "client_id": "me",
-        "fetch_max_wait_ms": 7,
-        "check_crcs": True,
-        "receive_buffer_bytes": -1,
-        "request_timeout_ms": 8,
     }
     native = KafkaOptions.parse({**BASE, "kafka.queued.min.messages": "5"}).properties
     assert native.for_librdkafka() == {"queued.min.messages": "5"}

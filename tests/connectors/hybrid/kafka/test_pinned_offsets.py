@@ -27,12 +27,10 @@ DAY = 86_400_000
 FROM_FILES = {"startingFrom": "lastFileTimestamp"}
 
 
-def _pinned(
-    broker: Broker, topic: str, client: str = "confluent", **options: str
-) -> tuple[KafkaPhase, KafkaPhase, Any]:
+def _pinned(broker: Broker, topic: str, **options: str) -> tuple[KafkaPhase, KafkaPhase, Any]:
     """A strict and a lenient phase, and the pin as read back from the log."""
-    strict = broker.phase(client, subscribe=topic, **options)
-    lenient = broker.phase(client, subscribe=topic, failOnDataLoss="false", **options)
+    strict = broker.phase(subscribe=topic, **options)
+    lenient = broker.phase(subscribe=topic, failOnDataLoss="false", **options)
     return strict, lenient, json.loads(json.dumps(strict.pin()))
 
 
@@ -49,13 +47,11 @@ def test_pins_are_kept_as_text() -> None:
     assert Pin.from_json(json.loads(json.dumps(pin.to_json()))) == pin
 
 
-def test_retention_while_files_are_read_is_noticed(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_retention_while_files_are_read_is_noticed(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0)
     broker.send(topic, ["x"], 1)
-    strict, lenient, pin = _pinned(broker, topic, client)
+    strict, lenient, pin = _pinned(broker, topic)
     assert strict.begin({"pinned": pin})["offsets"] == {topic: {"0": 0, "1": 0}}
     broker.remove_before(topic, 4)
     with pytest.raises(BacklogError, match=f"Records of {topic}-0 are lost: the next offset is 0.* the earliest is 4"):
@@ -122,13 +118,11 @@ def test_a_topic_that_was_recreated_meanwhile(broker: Broker, caplog: pytest.Log
         assert _values(lenient, lenient.begin(before)) == ["new"]
 
 
-def test_the_log_no_longer_goes_back_to_where_the_files_end(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_no_longer_goes_back_to_where_the_files_end(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic(3)
     broker.send(topic, map(str, range(6)), 0, at=[T0 + day * DAY for day in range(6)])
     broker.send(topic, ["0", "5"], 1, at=[T0, T0 + 5 * DAY])
-    strict, lenient, pin = _pinned(broker, topic, client, **FROM_FILES)
+    strict, lenient, pin = _pinned(broker, topic, **FROM_FILES)
     before = {"pinned": pin, "lastTimestamp": T0 + DAY}
     # Nothing is wrong as long as there is one that is older.
     assert strict.begin(before)["offsets"] == {topic: {"0": 1, "1": 1, "2": 0}}
@@ -154,7 +148,7 @@ def test_the_log_no_longer_goes_back_to_where_the_files_end(
     broker.send(other, ["0", "1"], at=[T0, T0 + DAY])
     broker.remove_before(other, 1)
     for overlap in ("0 s", "1 hour"):
-        phase = broker.phase(client, subscribe=other, startingOverlap=overlap, **FROM_FILES)
+        phase = broker.phase(subscribe=other, startingOverlap=overlap, **FROM_FILES)
         with pytest.raises(BacklogError, match="may be lost"):
             phase.begin({"lastTimestamp": T0 + DAY - 1})
 
@@ -172,14 +166,12 @@ def test_a_starting_time_is_looked_up_as_if_the_query_had_just_started(broker: B
     assert late.begin({"pinned": pin})["offsets"] == {topic: {"0": 4}}
 
 
-def test_a_row_of_the_future_does_not_skip_the_topic(
-    broker: Broker, client: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_of_the_future_does_not_skip_the_topic(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     now = int(time.time() * 1000)
     broker.send(topic, ["0", "1", "2"], at=[now - DAY, now - 3_600_000, now - 1000])
     options = {**FROM_FILES, "startingOverlap": "2 hours"}
-    strict, lenient, pin = _pinned(broker, topic, client, **options)
+    strict, lenient, pin = _pinned(broker, topic, **options)
     before = {"pinned": pin, "lastTimestamp": 4_070_908_800_000}
     with pytest.raises(
         BacklogError, match=r"is of 2099-01-01T00:00:00.000Z. That was in the future .* startingTimestamp"
@@ -188,7 +180,7 @@ def test_a_row_of_the_future_does_not_skip_the_topic(
     assert lenient.begin(before)["offsets"] == {topic: {"0": 1}}
     assert ["2099-01-01" in text for text in _warnings(caplog)] == [True]
     # As the error says: a time of the user's, on the same checkpoint.
-    other = broker.phase(client, subscribe=topic, startingTimestamp=str(now - 10_000))
+    other = broker.phase(subscribe=topic, startingTimestamp=str(now - 10_000))
     assert other.begin(before)["offsets"] == {topic: {"0": 2}}
 
 

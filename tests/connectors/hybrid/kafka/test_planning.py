@@ -23,11 +23,11 @@ def _offsets(position: Position) -> Any:
     return position["offsets"]
 
 
-def test_begins_at_the_earliest_and_ends_at_the_latest(broker: Broker, client: str) -> None:
+def test_begins_at_the_earliest_and_ends_at_the_latest(broker: Broker) -> None:
     topic = broker.topic(3)
     broker.send(topic, ["a", "b"], 0)
     broker.send(topic, ["c"], 2)
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     assert _offsets(begin) == {topic: {"0": 0, "1": 0, "2": 0}}
     found = step(phase, begin)
@@ -45,9 +45,9 @@ def test_begins_at_the_earliest_and_ends_at_the_latest(broker: Broker, client: s
     assert phase.first(more.position) == begin
 
 
-def test_an_empty_topic_has_nothing_and_then_something(broker: Broker, client: str) -> None:
+def test_an_empty_topic_has_nothing_and_then_something(broker: Broker) -> None:
     topic = broker.topic()
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     assert step(phase, begin).position is begin
     assert list(phase.partitions(begin, begin)) == []
@@ -71,12 +71,12 @@ def test_an_empty_topic_has_nothing_and_then_something(broker: Broker, client: s
     ],
     ids=str,
 )
-def test_boundaries_to_begin(broker: Broker, client: str, options: dict[str, str], expected: list[int]) -> None:
+def test_boundaries_to_begin(broker: Broker, options: dict[str, str], expected: list[int]) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
     given = {name: value.replace("TOPIC", topic) for name, value in options.items()}
-    begin = broker.phase(client, subscribe=topic, **given).begin({})
+    begin = broker.phase(subscribe=topic, **given).begin({})
     assert _offsets(begin) == {topic: {"0": expected[0], "1": expected[1]}}
 
 
@@ -103,25 +103,25 @@ def test_missing_boundaries(broker: Broker, options: dict[str, str], expected: s
         broker.phase(subscribe=topic, **given).begin({})
 
 
-def test_a_pattern_that_matches_no_topic(broker: Broker, client: str) -> None:
+def test_a_pattern_that_matches_no_topic(broker: Broker) -> None:
     topic = broker.topic()
     pattern = topic[1:]  # matches within the name, and not the name
-    phase = broker.phase(client, subscribePattern=pattern)
+    phase = broker.phase(subscribePattern=pattern)
     for look in (phase.check, lambda: phase.begin({})):
         with pytest.raises(SettingError, match=f"subscribePattern = '{pattern}': no topic of .* matches it"):
             look()
-    assert _offsets(broker.phase(client, subscribePattern=pattern, allowEmpty="true").begin({})) == {}
-    broker.phase(client, subscribePattern=f".{pattern}").check()
+    assert _offsets(broker.phase(subscribePattern=pattern, allowEmpty="true").begin({})) == {}
+    broker.phase(subscribePattern=f".{pattern}").check()
 
 
-def test_missing_topics(broker: Broker, client: str) -> None:
+def test_missing_topics(broker: Broker) -> None:
     topic = broker.topic()
     with pytest.raises(BacklogError, match=r"has no no-such-topic\. Create it, or correct subscribe"):
-        broker.phase(client, subscribe=f"{topic}, no-such-topic").begin({})
+        broker.phase(subscribe=f"{topic}, no-such-topic").begin({})
     with pytest.raises(BacklogError, match="has no no-such-topic"):
-        broker.phase(client, subscribe="no-such-topic").check()
+        broker.phase(subscribe="no-such-topic").check()
     with pytest.raises(BacklogError, match=f"has no {topic}-4"):
-        broker.phase(client, assign=json.dumps({topic: [0, 4]})).begin({})
+        broker.phase(assign=json.dumps({topic: [0, 4]})).begin({})
 
 
 def test_limit_is_shared_by_what_partitions_have(broker: Broker) -> None:
@@ -142,10 +142,10 @@ def test_limit_is_shared_by_what_partitions_have(broker: Broker) -> None:
     assert rows == 901
 
 
-def test_partitions_added_on_the_fly_are_read_from_their_first_record(broker: Broker, client: str) -> None:
+def test_partitions_added_on_the_fly_are_read_from_their_first_record(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, ["0"], 0)
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     one = step(phase, begin).position
     broker.add_partitions(topic, 22)
@@ -161,10 +161,10 @@ def test_partitions_added_on_the_fly_are_read_from_their_first_record(broker: Br
     assert step(phase, two).position is two
 
 
-def test_pattern_takes_topics_that_come_later_and_no_internal_ones(broker: Broker, client: str) -> None:
+def test_pattern_takes_topics_that_come_later_and_no_internal_ones(broker: Broker) -> None:
     prefix = broker.topic()
     broker.commit(prefix, ["a"])  # makes __transaction_state
-    phase = broker.phase(client, subscribePattern=f"{prefix}(-more)?|__.*")
+    phase = broker.phase(subscribePattern=f"{prefix}(-more)?|__.*")
     begin = phase.begin({})
     assert list(_offsets(begin)) == [prefix]
     one = step(phase, begin).position
@@ -176,22 +176,22 @@ def test_pattern_takes_topics_that_come_later_and_no_internal_ones(broker: Broke
     assert _values(read(phase, one, two)) == ["b"]
 
 
-def test_assign_reads_its_partitions_only(broker: Broker, client: str) -> None:
+def test_assign_reads_its_partitions_only(broker: Broker) -> None:
     topic = broker.topic(3)
     for number in range(3):
         broker.send(topic, [str(number)], number)
-    phase = broker.phase(client, assign=json.dumps({topic: [0, 2]}))
+    phase = broker.phase(assign=json.dumps({topic: [0, 2]}))
     begin = phase.begin({})
     broker.add_partitions(topic, 4)
     broker.send(topic, ["3"], 3)
     assert _values(read(phase, begin, step(phase, begin).position)) == ["0", "2"]
 
 
-def test_last_stable_offset_is_the_end(broker: Broker, client: str) -> None:
+def test_last_stable_offset_is_the_end(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, ["a"])
-    phase = broker.phase(client, subscribe=topic)
-    careless = broker.phase(client, subscribe=topic, kafka__isolation__level="read_uncommitted")
+    phase = broker.phase(subscribe=topic)
+    careless = broker.phase(subscribe=topic, kafka__isolation__level="read_uncommitted")
     begin = phase.begin({})
     with broker.transaction(topic, ["b"], commit=True):
         broker.send(topic, ["c"])
@@ -206,12 +206,12 @@ def test_last_stable_offset_is_the_end(broker: Broker, client: str) -> None:
     assert _values(read(phase, begin, step(phase, begin).position)) == ["a", "b", "c"]
 
 
-def test_ending_offsets_bound_the_phase(broker: Broker, client: str) -> None:
+def test_ending_offsets_bound_the_phase(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
     ending = json.dumps({topic: {"0": 4, "1": 7}})
-    phase = broker.phase(client, subscribe=topic, endingOffsets=ending)
+    phase = broker.phase(subscribe=topic, endingOffsets=ending)
     assert phase.is_bounded is True
     assert broker.phase(subscribe=topic).is_bounded is False
     begin = phase.begin({})
@@ -251,10 +251,10 @@ def test_boundaries_to_end(broker: Broker, options: dict[str, str], expected: li
     assert _offsets(found.position) == {topic: {"0": expected[0], "1": expected[1]}}
 
 
-def test_target_of_available_now_is_the_end_as_it_was(broker: Broker, client: str) -> None:
+def test_target_of_available_now_is_the_end_as_it_was(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0)
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     target = phase.target(begin)
     assert target is not None
@@ -270,17 +270,17 @@ def test_target_of_available_now_is_the_end_as_it_was(broker: Broker, client: st
     assert _values(read(phase, last.position, step(phase, last.position).position)) == ["later", "later"]
 
 
-def test_begins_where_the_files_ended(broker: Broker, client: str) -> None:
+def test_begins_where_the_files_ended(broker: Broker) -> None:
     topic = broker.topic(3)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(4)), 1, at=T0)
     options = {"subscribe": topic, "startingFrom": "lastFileTimestamp"}
-    begin = broker.phase(client, **options).begin({"lastTimestamp": T0 + 6})
+    begin = broker.phase(**options).begin({"lastTimestamp": T0 + 6})
     # The second partition has nothing so new: it begins at its end. The third is empty.
     assert _offsets(begin) == {topic: {"0": 6, "1": 4, "2": 0}}
-    begin = broker.phase(client, **options, startingOverlap="4 ms").begin({"lastTimestamp": T0 + 6})
+    begin = broker.phase(**options, startingOverlap="4 ms").begin({"lastTimestamp": T0 + 6})
     assert _offsets(begin) == {topic: {"0": 2, "1": 2, "2": 0}}
     # No file had a row.
-    assert _offsets(broker.phase(client, **options).begin({})) == {topic: {"0": 0, "1": 0, "2": 0}}
-    latest = broker.phase(client, **options, startingOffsets="latest").begin({})
+    assert _offsets(broker.phase(**options).begin({})) == {topic: {"0": 0, "1": 0, "2": 0}}
+    latest = broker.phase(**options, startingOffsets="latest").begin({})
     assert _offsets(latest) == {topic: {"0": 10, "1": 4, "2": 0}}

@@ -45,12 +45,12 @@ def _everything(phase: KafkaPhase) -> list[dict[str, Any]]:
     return rows
 
 
-def test_sparks_columns_are_as_spark_gives_them(broker: Broker, client: str) -> None:
+def test_sparks_columns_are_as_spark_gives_them(broker: Broker) -> None:
     topic = broker.topic(2, message_timestamp_type="CreateTime")
     headers = [("a", b"1"), ("b", None), ("a", b"")]
     broker.send(topic, [b"\x00\xff", ""], 1, key=b"k", at=T0, headers=headers)
     broker.send(topic, [None], 1, at=T0 + 9)
-    phase = broker.phase(client, subscribe=topic, includeHeaders="true")
+    phase = broker.phase(subscribe=topic, includeHeaders="true")
     assert phase.schema() == raw_schema(include_headers=True)
     assert phase.schema().names == list(RAW)
     same = {"topic": topic, "partition": 1, "timestampType": 0}
@@ -62,20 +62,20 @@ def test_sparks_columns_are_as_spark_gives_them(broker: Broker, client: str) -> 
     ]
 
 
-def test_timestamps_of_the_broker(broker: Broker, client: str) -> None:
+def test_timestamps_of_the_broker(broker: Broker) -> None:
     topic = broker.topic(message_timestamp_type="LogAppendTime")
     before = time.time()
     broker.send(topic, ["a"], at=T0)
-    (row,) = _everything(broker.phase(client, subscribe=topic))
+    (row,) = _everything(broker.phase(subscribe=topic))
     assert row["timestampType"] == 1
     assert before - 1 <= row["timestamp"].timestamp() <= time.time() + 1
 
 
-def test_some_columns_in_another_order_and_metadata(broker: Broker, client: str) -> None:
+def test_some_columns_in_another_order_and_metadata(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, ["a"], key=b"k", at=T0)
     columns = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
-    phase = broker.phase(client, columns, tuple(METADATA), subscribe=topic)
+    phase = broker.phase(columns, tuple(METADATA), subscribe=topic)
     (partition,) = phase.partitions(begin := phase.begin({}), step(phase, begin).position)
     (batch,) = phase.read(partition)
     assert batch.schema == pa.schema([*columns, *METADATA.items()])
@@ -112,14 +112,14 @@ def test_columns_that_raw_records_do_not_have(broker: Broker, column: tuple[str,
     ],
     ids=" ".join,
 )
-def test_what_transactions_left_is_passed_over(broker: Broker, client: str, parts: list[str]) -> None:
+def test_what_transactions_left_is_passed_over(broker: Broker, parts: list[str]) -> None:
     topic = broker.topic()
     expected = []
     for number, part in enumerate(parts):
         values = [f"{part}-{number}-{i}" for i in range(int(part[1:]))]
         {"c": broker.commit, "a": broker.abort, "p": broker.send}[part[0]](topic, values)
         expected += [] if part[0] == "a" else values
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     end = step(phase, begin).position
     count = end["offsets"][topic]["0"]
@@ -141,21 +141,21 @@ def _read(phase: KafkaPhase, wanted: KafkaRange) -> list[Any]:
     return [value for batch in phase.read(wanted) for value in _values(batch.to_pylist())]
 
 
-def test_all_records_of_transactions_without_their_outcome(broker: Broker, client: str) -> None:
+def test_all_records_of_transactions_without_their_outcome(broker: Broker) -> None:
     topic = broker.topic()
     broker.abort(topic, ["a"])
     broker.commit(topic, ["b"])
-    phase = broker.phase(client, subscribe=topic, kafka__isolation__level="read_uncommitted")
+    phase = broker.phase(subscribe=topic, kafka__isolation__level="read_uncommitted")
     assert _values(_everything(phase)) == ["a", "b"]
 
 
-def test_compacted_topics(broker: Broker, client: str) -> None:
+def test_compacted_topics(broker: Broker) -> None:
     topic = broker.topic(
         cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", segment_ms="100", delete_retention_ms="0"
     )
     for i in range(20):
         broker.send(topic, [str(i)], key=b"x")
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     end = step(phase, begin).position
     (whole,) = phase.partitions(begin, end)
@@ -173,11 +173,11 @@ def test_compacted_topics(broker: Broker, client: str) -> None:
     assert _read(phase, dataclasses.replace(whole, until=first)) == []
 
 
-def test_replays_give_the_same_rows_when_the_topic_has_grown(broker: Broker, client: str) -> None:
+def test_replays_give_the_same_rows_when_the_topic_has_grown(broker: Broker) -> None:
     topic = broker.topic(3)
     for number in range(3):
         broker.send(topic, [f"{number}-{i}" for i in range(50)], number)
-    phase = broker.phase(client, subscribe=topic, minPartitions="7")
+    phase = broker.phase(subscribe=topic, minPartitions="7")
     begin = phase.begin({})
     ends = [begin]
     while (found := step(phase, ends[-1], rows=40)).position != ends[-1]:
@@ -188,7 +188,7 @@ def test_replays_give_the_same_rows_when_the_topic_has_grown(broker: Broker, cli
     )
     broker.send(topic, ["more"], 1)
     broker.commit(topic, ["more"], 0)
-    again = broker.phase(client, subscribe=topic, minPartitions="7")
+    again = broker.phase(subscribe=topic, minPartitions="7")
     assert [read(again, a, b) for a, b in itertools.pairwise(ends)] == batches
 
 
@@ -244,12 +244,12 @@ def test_a_malformed_record_is_named(broker: Broker, tombstones: str) -> None:
 
 @pytest.mark.parametrize(("tombstones", "expected"), [("null", [0, 1, 3, 5]), ("drop", [0, 3, 5])])
 def test_a_decoder_makes_columns_and_may_leave_records_out(
-    broker: Broker, client: str, tombstones: str, expected: list[int]
+    broker: Broker, tombstones: str, expected: list[int]
 ) -> None:
     topic = broker.topic()
     numbers = [7, None, -1, 9, -2, 11]
     broker.send(topic, [None if n is None else str(n) for n in numbers])
-    phase = broker.phase(client, NUMBERS, ("_offset", "_partition"), Numbers(), subscribe=topic, tombstones=tombstones)
+    phase = broker.phase(NUMBERS, ("_offset", "_partition"), Numbers(), subscribe=topic, tombstones=tombstones)
     assert phase.schema() is None
     assert _everything(phase) == [
         {"n": n, "twice": None if n is None else 2 * n, "_offset": i, "_partition": 0}
@@ -270,10 +270,10 @@ def _in_another_process(data: bytes) -> list[Any]:
     return [row for batch in phase.read(partition) for row in batch.to_pylist()]
 
 
-def test_a_phase_is_pickled_to_another_process(broker: Broker, client: str) -> None:
+def test_a_phase_is_pickled_to_another_process(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, ["1", "2"])
-    phase = broker.phase(client, NUMBERS, ("_offset",), Numbers(), subscribe=topic)
+    phase = broker.phase(NUMBERS, ("_offset",), Numbers(), subscribe=topic)
     begin = phase.begin({})
     (partition,) = phase.partitions(begin, step(phase, begin).position)
     data = pickle.dumps((phase, partition))
@@ -282,11 +282,11 @@ def test_a_phase_is_pickled_to_another_process(broker: Broker, client: str) -> N
     assert found == [{"n": 1, "twice": 2, "_offset": 0}, {"n": 2, "twice": 4, "_offset": 1}]
 
 
-def test_a_worker_keeps_its_client_and_commits_nothing(broker: Broker, client: str) -> None:
+def test_a_worker_keeps_its_client_and_commits_nothing(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, ["a"], 0)
     broker.send(topic, ["b"], 1)
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     end = step(phase, begin).position
     assert _values(read(phase, begin, end)) == ["a", "b"]
@@ -296,21 +296,21 @@ def test_a_worker_keeps_its_client_and_commits_nothing(broker: Broker, client: s
     assert kept.group_id.startswith("hybrid-kafka-")
     assert broker.commits_of(kept.group_id) == []
     # Another query's options are another client's.
-    other = broker.phase(client, subscribe=topic, groupIdPrefix="mine")
+    other = broker.phase(subscribe=topic, groupIdPrefix="mine")
     assert _values(read(other, begin, end)) == ["a", "b"]
     ((_, _, another),) = workers._idle
     assert another is not kept
     assert another.group_id.startswith("mine-")
-    named = broker.phase(client, subscribe=topic, kafka__group__id="ours")
+    named = broker.phase(subscribe=topic, kafka__group__id="ours")
     assert _values(read(named, begin, end)) == ["a", "b"]
     assert workers._idle[0][2].group_id == "ours"
 
 
-def test_a_reader_that_stops_half_way_leaves_nothing_to_the_next(broker: Broker, client: str) -> None:
+def test_a_reader_that_stops_half_way_leaves_nothing_to_the_next(broker: Broker) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(30_000)), 0)
     broker.send(topic, ["other"], 1)
-    phase = broker.phase(client, subscribe=topic)
+    phase = broker.phase(subscribe=topic)
     begin = phase.begin({})
     large, small = phase.partitions(begin, step(phase, begin).position)
     half: Iterator[pa.RecordBatch] = phase.read(large)
@@ -324,11 +324,3 @@ def test_compressed_records(broker: Broker, codec: str) -> None:
     topic = broker.topic(compression_type=codec)
     broker.send(topic, ["a" * 1000, "b"])
     assert _values(_everything(broker.phase(subscribe=topic))) == ["a" * 1000, "b"]
-
-
-def test_kafka_python_says_which_codec_it_lacks(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka.codec.zstd", None)  # as without the package zstandard
-    topic = broker.topic(compression_type="zstd")
-    broker.send(topic, ["a" * 1000, "b"])
-    with pytest.raises(BacklogError, match=r"cannot unpack .* or set kafka\.client=confluent"):
-        _everything(broker.phase("kafka-python", subscribe=topic))

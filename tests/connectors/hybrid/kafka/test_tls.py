@@ -94,9 +94,9 @@ def secured(authority: Authority) -> Iterator[Broker]:
         yield broker
 
 
-def _values(broker: Broker, client: str, protocol: str, **options: str) -> list[bytes]:
+def _values(broker: Broker, protocol: str, **options: str) -> list[bytes]:
     given = {"kafka__bootstrap__servers": broker.server.address(protocol), "kafka__security__protocol": protocol}
-    phase = broker.phase(client, subscribe="t", **given, **options)
+    phase = broker.phase(subscribe="t", **given, **options)
     try:
         begin = phase.begin({})
         return [row["value"] for row in read(phase, begin, step(phase, begin).position)]
@@ -104,7 +104,7 @@ def _values(broker: Broker, client: str, protocol: str, **options: str) -> list[
         broker.close_phases()
 
 
-def test_certificates_of_both_sides(secured: Broker, authority: Authority, client: str) -> None:
+def test_certificates_of_both_sides(secured: Broker, authority: Authority) -> None:
     store = authority.store("client", _KEY_PASSWORD)
     given = {
         "kafka__ssl__keystore__type": "PEM",
@@ -113,11 +113,11 @@ def test_certificates_of_both_sides(secured: Broker, authority: Authority, clien
         "kafka__ssl__truststore__type": "PEM",
         "kafka__ssl__truststore__location": str(authority.file),
     }
-    assert _values(secured, client, "SSL", **given) == [b"a"]
+    assert _values(secured, "SSL", **given) == [b"a"]
 
 
 @pytest.mark.parametrize("way", ["file", "text"])
-def test_scram_over_tls(secured: Broker, authority: Authority, client: str, way: str) -> None:
+def test_scram_over_tls(secured: Broker, authority: Authority, way: str) -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     ca = {
         "file": {"kafka__ssl__ca__location": str(authority.file)},
@@ -127,15 +127,15 @@ def test_scram_over_tls(secured: Broker, authority: Authority, client: str, way:
         "kafka__sasl__mechanism": "SCRAM-SHA-512",
         "kafka__sasl__jaas__config": f'{module} required username="scram" password="{_SCRAM_PASSWORD}";',
     }
-    assert _values(secured, client, "SASL_SSL", **given, **ca) == [b"a"]
+    assert _values(secured, "SASL_SSL", **given, **ca) == [b"a"]
 
 
-def test_a_broker_of_an_unknown_authority_is_not_trusted(secured: Broker, client: str) -> None:
+def test_a_broker_of_an_unknown_authority_is_not_trusted(secured: Broker) -> None:
     given = {
         "kafka__sasl__mechanism": "SCRAM-SHA-512",
         "kafka__sasl__username": "scram",
         "kafka__sasl__password": _SCRAM_PASSWORD,
     }
     with pytest.raises(BacklogError, match=r"as 'scram' cannot be reached: .*certificate.*") as caught:
-        _values(secured, client, "SASL_SSL", **given)
+        _values(secured, "SASL_SSL", **given)
     assert _SCRAM_PASSWORD not in str(caught.value)
