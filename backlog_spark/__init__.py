@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from backlog_spark.model.record_attributes import RecordAttributes, RecordAttributesBuilder
     from backlog_spark.model.watermarks import Watermark
     from backlog_spark.native.hybrid import NativeHybrid, hybrid
-    from backlog_spark.native.rule_query import ForeignQuery, backlog_query
+    from backlog_spark.native.rule_query import NativeQuery, backlog_query
     from backlog_spark.native.run_context import RunContext
     from backlog_spark.operators.aggregates.user_functions import AggregateFunction
     from backlog_spark.operators.joins.process import ProcessJoinFunction
@@ -81,7 +81,6 @@ __all__ = [
     "Difference",
     "EndOfStreamWindows",
     "EventTimeSessionWindows",
-    "ForeignQuery",
     "GlobalWindows",
     "JobStatus",
     "KeyedCoProcessFunction",
@@ -90,6 +89,7 @@ __all__ = [
     "ListState",
     "MapState",
     "NativeHybrid",
+    "NativeQuery",
     "OutputTag",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
@@ -149,7 +149,7 @@ _MODULES = {
     "Difference": "verification.result",
     "EndOfStreamWindows": "operators.windows.assigners",
     "EventTimeSessionWindows": "operators.windows.assigners",
-    "ForeignQuery": "native.rule_query",
+    "NativeQuery": "native.rule_query",
     "GlobalWindows": "operators.windows.assigners",
     "JobStatus": "runner.handle",
     "KeyedCoProcessFunction": "operators.process.co_functions",

@@ -28,10 +28,12 @@ required: a query that needs it is refused before it reads a row. The error name
 `{SWITCH}=off` in the driver's environment forces all fallbacks. `make test-plain` runs the integration and kill \
 tests with it; `make test` tests the fallbacks, and CI runs a sample of `make test-plain`.
 
-* One case is refused without "a run that ends between two batches": streaming DataFrames beside a source, sorted in \
-backlog. Rows of the DataFrames that come after the backlog must not be sorted with it.
-* Without it, a query that somebody stops by Spark's own handle may start again. Use the query's own `stop()`.
-* Without it, an `availableNow` query over a source that cannot say what is available, such as `rate`, ends only when \
+Three things depend on "a run that ends between two batches". If Spark lacks it:
+
+* A query is refused if it reads streaming DataFrames beside a source and sorts the backlog. Live rows of the \
+DataFrames would be sorted with the backlog.
+* A query that somebody stops by Spark's own handle may start again. Use the query's own `stop()`.
+* An `availableNow` query over a source that cannot say what is available, such as `rate`, ends only when \
 the source has no new rows.
 
 """

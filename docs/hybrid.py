@@ -16,9 +16,9 @@ __all__ = ["page", "redaction_line"]
 _TEXT = """# hybrid
 
 Reads old data from files or a Delta table, then a Kafka topic, as one source of one query. It is like Flink's
-HybridSource with `isProcessingBacklog` (FLIP-309). The flag is true until the last phase begins, also if the last phase
-has an end. The batch that reaches this point is the last one of the backlog. A source with one phase that has an end
-is in backlog until the end.
+HybridSource with `isProcessingBacklog` (FLIP-309). All phases but the last one are
+backlog. The batch that ends the last phase but one is the last batch of the backlog. If there is only one phase, and it
+has an end, all of it is backlog.
 
 ```python
 import backlog_spark as bs

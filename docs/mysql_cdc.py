@@ -94,9 +94,9 @@ primary key.
 
 Rows with the same value of a `chunkKeyColumn` are always in one chunk.
 
-**Offsets.** An offset has the key range and the low watermark of each batch. After 512 batches, some batches use the
-watermark of the batch before, so offsets stay small: 30 kB after a billion rows in 5,000 batches. A task of such a
-batch reads the log since that watermark again. After 5,000 batches that is the log of about 10 batches.
+**Offsets.** An offset lists the batches, each with its key range and its low watermark. From the 513th batch on,
+neighbouring batches share a low watermark. So the list stays short: 30 kB after a billion rows in 5,000 batches. A task
+reads the log from the shared watermark on. After 5,000 batches that is the log of about 10 batches.
 
 **Total.** A query's progress shows the total number of rows. The server counts them if that takes less than half a
 second. Otherwise the total comes from InnoDB's statistics, which may be wrong by half. If the key is a number, each

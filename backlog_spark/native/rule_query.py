@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["ForeignQuery", "backlog_query"]
+__all__ = ["NativeQuery", "backlog_query"]
 
 
 def backlog_query(
@@ -54,7 +54,7 @@ def backlog_query(
     interval_during_backlog: str | int | timedelta | None = None,
     to_table: str = "",
     source: NativeHybrid | None = None,
-) -> ForeignQuery:
+) -> NativeQuery:
     """Start a query of Spark's own sources that switches between backlog and stream.
 
     Parameters
@@ -79,7 +79,7 @@ def backlog_query(
 
     Returns
     -------
-    ForeignQuery
+    NativeQuery
         Started.
 
     Raises
@@ -97,11 +97,11 @@ def backlog_query(
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
-    query = ForeignQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
+    query = NativeQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
     return query.start()
 
 
-class ForeignQuery(QueryRuns):
+class NativeQuery(QueryRuns):
     """A running query of `backlog_query`. Has the members of Spark's ``StreamingQuery``, and the backlog's state."""
 
     def __init__(
@@ -143,7 +143,7 @@ class ForeignQuery(QueryRuns):
         self._in_round = False
         self._began = time.monotonic()
 
-    def start(self) -> ForeignQuery:
+    def start(self) -> NativeQuery:
         """Start the first run, and follow it. Called once, by `backlog_query`."""
         session_listener(self._spark)
         self._begin()

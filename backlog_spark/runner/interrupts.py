@@ -46,7 +46,7 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
 
     Parameters
     ----------
-    *queries : BacklogQuery or ForeignQuery
+    *queries : BacklogQuery or NativeQuery
         Started.
     """
     before = signal.getsignal(signal.SIGINT)

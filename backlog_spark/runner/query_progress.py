@@ -64,7 +64,7 @@ class BacklogProgress:
         Rate of the last committed batch with rows; 0.0 before the first.
     commits_in_backlog, commits_after : int
         Committed batches with rows, counted by their flag at the start.
-    commits_of_flag_only : int
+    commits_without_rows : int
         Committed batches without rows.
     restarts : int
         Restarts after failures.
@@ -80,7 +80,7 @@ class BacklogProgress:
     rows_per_second: float = 0.0
     commits_in_backlog: int = 0
     commits_after: int = 0
-    commits_of_flag_only: int = 0
+    commits_without_rows: int = 0
     restarts: int = 0
     direct_commits: int = 0
     last_write: Written | None = None
@@ -211,7 +211,7 @@ class QueryTracker:
             rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
             commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
             commits_after=p.commits_after + (1 if rows and not backlog else 0),
-            commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
+            commits_without_rows=p.commits_without_rows + (0 if rows else 1),
         )
 
     @property

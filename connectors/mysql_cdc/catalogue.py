@@ -350,10 +350,9 @@ OPTIONS = (
         "int",
         "200000",
         "Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is "
-        "one batch. In the snapshot phase, the default does not apply with `intervalDuringBacklog`. No value applies "
-        "with `intervalDuringBacklog=0`, or to a snapshot that is one batch. In the binary log phase, the default "
-        "grows: if a batch leaves rows behind, the next one may have twice as many, up to 16 times the default. So "
-        "the lag stays near the time of one commit.",
+        "one batch. Snapshot: with `intervalDuringBacklog` time sizes the batches, and only a value that you set is a "
+        "limit too. With 0 there is no limit. Binary log: if a batch leaves rows behind, the next one may have twice "
+        "as many, up to 16 times the default. So the lag stays near the time of one commit.",
         ">= 1",
     ),
     Option(

@@ -43,7 +43,7 @@ def test_the_examples_run(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     assert len(blocks) == 3
     # The examples set the session's configuration; other tests are to find it as it was.
     before = dict.fromkeys(re.findall(r'conf\.set\("(.*?)"', PAGE), "1")
-    queries: list[bs.ForeignQuery] = []
+    queries: list[bs.NativeQuery] = []
     try:
         with session_conf(spark, before):
             for block, of in zip(blocks, (topic, topic, timed), strict=True):

@@ -18,7 +18,7 @@ from .session import job_session
 __all__ = ["start"]
 
 
-def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.ForeignQuery:
+def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.NativeQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     return _source(spark, job) if job["road"] == "source" else _native(spark, job, hands_over=job["road"] == "handover")
 
@@ -43,7 +43,7 @@ def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
     )
 
 
-def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQuery:
+def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.NativeQuery:
     columns = "n long, at timestamp" if hands_over else "n long"
     options: dict[str, Any] = {}
     if hands_over:

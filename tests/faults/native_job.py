@@ -11,7 +11,7 @@ import backlog_spark as bs
 from .session import job_session
 
 
-def start(spark: Any, job: dict[str, Any]) -> bs.ForeignQuery:
+def start(spark: Any, job: dict[str, Any]) -> bs.NativeQuery:
     """Start the query that ``job`` describes."""
 
     def build(ctx: bs.RunContext) -> Any:

@@ -35,7 +35,7 @@ def rules(spark: SparkSession, **values: str) -> Iterator[None]:
         yield
 
 
-def wait(condition: Callable[[], bool], query: bs.ForeignQuery | bs.BacklogQuery) -> None:
+def wait(condition: Callable[[], bool], query: bs.NativeQuery | bs.BacklogQuery) -> None:
     limit = time.monotonic() + LIMIT_S
     while not condition():
         assert query.isActive, query.exception()
@@ -223,7 +223,7 @@ def test_a_failed_query_is_restarted_and_loses_nothing(spark: SparkSession, tmp_
 
 
 @contextmanager
-def followed(spark: SparkSession, root: Path) -> Iterator[bs.ForeignQuery]:
+def followed(spark: SparkSession, root: Path) -> Iterator[bs.NativeQuery]:
     """A query of files with a rule on them, which are archived once they are read."""
 
     def write(batch: DataFrame, batch_id: int) -> None:

@@ -64,7 +64,7 @@ def test_files_then_kafka(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
         built.append(ctx)
         return ctx.frame.writeStream.format("delta").option("path", str(target))
 
-    def start() -> bs.ForeignQuery:
+    def start() -> bs.NativeQuery:
         return bs.backlog_query(
             build, checkpoint=str(checkpoint), spark=spark, source=orders, interval="1 second",
             interval_during_backlog=during,

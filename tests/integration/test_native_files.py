@@ -127,7 +127,7 @@ def test_a_phase_that_finds_no_file_ends_the_query(spark: SparkSession, tmp_path
     (tmp_path / "new").mkdir()
     (tmp_path / "new/a.json").write_text('{"n": 1}\n')
 
-    def run(allow_empty: bool, old: Any) -> bs.ForeignQuery:
+    def run(allow_empty: bool, old: Any) -> bs.NativeQuery:
         source = bs.hybrid(
             spark, "orders", allow_empty=allow_empty,
             phases={"old": old, "new": lambda reader, ctx: reader.schema("n long").json(str(tmp_path / "new"))},

@@ -55,7 +55,7 @@ def live(kafka: KafkaServer, topic: Topic, asked: list[int | None], zone: str = 
     return make
 
 
-def run(spark: SparkSession, root: Path, phases: dict[str, Any], **options: Any) -> bs.ForeignQuery:
+def run(spark: SparkSession, root: Path, phases: dict[str, Any], **options: Any) -> bs.NativeQuery:
     return bs.backlog_query(
         lambda ctx: ctx.frame.select("n").writeStream.format("delta").option("path", str(root / "target")),
         checkpoint=str(root / "checkpoint"), spark=spark, interval="300 ms", interval_during_backlog="0",

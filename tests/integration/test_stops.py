@@ -79,7 +79,7 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
     checkpoint = tmp_path / "checkpoint"
     found: list[int] = []
 
-    def start(stops: Callable[[int], None]) -> bs.ForeignQuery:
+    def start(stops: Callable[[int], None]) -> bs.NativeQuery:
         def write(batch: DataFrame, number: int) -> None:
             found.extend(row.n for row in batch.collect())
             stops(number)
@@ -142,7 +142,7 @@ def test_a_phase_is_over_only_if_spark_reports_it(
     read: list[int] = []
     checkpoint = tmp_path / "checkpoint"
 
-    def start() -> bs.ForeignQuery:
+    def start() -> bs.NativeQuery:
         return bs.backlog_query(
             lambda ctx: ctx.frame.writeStream.foreachBatch(lambda batch, number: read.append(batch.count())),
             checkpoint=str(checkpoint), spark=spark, source=phases(spark, tmp_path, "old", "live"),
@@ -169,7 +169,7 @@ def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp
     (tmp_path / "live").mkdir()
     read: list[int] = []
 
-    def start(*names: str) -> bs.ForeignQuery:
+    def start(*names: str) -> bs.NativeQuery:
         return bs.backlog_query(
             lambda ctx: ctx.frame.writeStream.foreachBatch(lambda batch, number: read.append(batch.count())),
             checkpoint=str(tmp_path / "checkpoint"), spark=spark, source=phases(spark, tmp_path, *names),

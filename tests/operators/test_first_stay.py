@@ -160,7 +160,7 @@ def test_timers_fire_by_the_clock_while_a_source_in_backlog_is_quiet(spark: Spar
     writer = writer.trigger(processing_time="100 ms", interval_during_backlog=0).to(sink)
     query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
     try:
-        wait(lambda: query.backlogProgress.commits_of_flag_only >= 1, query)
+        wait(lambda: query.backlogProgress.commits_without_rows >= 1, query)
         assert query.state("waiting").first()["processing_timers"] is None
         append(tmp_path / "s", table((1, 2)), backlog=True)
         wait(lambda: query.backlogProgress.rows == 2, query)

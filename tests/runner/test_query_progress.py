@@ -61,7 +61,7 @@ def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
     assert switches(made) == [(-1, Mode.BACKLOG, 10_000), (2, Mode.STREAM, 1_000)]
     progress = made.progress
     assert (progress.rows, progress.backlog_rows, progress.backlog_total) == (155, 150, 150)
-    assert (progress.commits_in_backlog, progress.commits_after, progress.commits_of_flag_only) == (2, 1, 0)
+    assert (progress.commits_in_backlog, progress.commits_after, progress.commits_without_rows) == (2, 1, 0)
     assert progress.rows_per_second == 10.0  # 5 rows in 500 ms
 
 
@@ -93,7 +93,7 @@ def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -
     take(made, report(0, source(0, None, 1, 100, (True, True))))
     take(made, report(1, source(0, 1, 2, 0, (True, False))))
     assert switches(made)[-1] == (2, Mode.STREAM, 1_000)
-    assert (made.progress.commits_in_backlog, made.progress.commits_of_flag_only) == (1, 1)
+    assert (made.progress.commits_in_backlog, made.progress.commits_without_rows) == (1, 1)
     assert made.progress.rows_per_second == 200.0  # of the last batch with rows
 
 
