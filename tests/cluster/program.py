@@ -85,7 +85,7 @@ def in_the_sink(mark: str) -> None:
 
 def between_two_jobs(mark: str) -> None:
     """The first job of a live batch has kept its rows on the executors, and the second job misses some of them."""
-    from backlog_spark.sinks.delta.writers import DirectRoad
+    from backlog_spark.sinks.delta.writers import DirectWriter
 
     def collected(collect: Any) -> Any:
         found = collect()
@@ -95,7 +95,7 @@ def between_two_jobs(mark: str) -> None:
         dying(session.range(2), mark).write.format("noop").mode("overwrite").save()
         return None, "an executor has died"
 
-    around(DirectRoad, "_collected", collected)
+    around(DirectWriter, "_collected", collected)
 
 
 DEATHS: dict[str, Callable[[str], None]] = {

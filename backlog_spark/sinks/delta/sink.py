@@ -7,12 +7,12 @@ import copy
 import importlib.util
 import json
 import os
-import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
@@ -21,7 +21,7 @@ from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.decide.query_record import check_table_keys
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.base import BatchInfo, SinkContext
 from backlog_spark.sinks.delta.access import TableAccess
 from backlog_spark.sinks.delta.committed_batches import KnownBatches
 from backlog_spark.sinks.delta.deltars.limits import RowBudget, refusal_of_store
@@ -36,7 +36,8 @@ from backlog_spark.sinks.delta.schema import (
 )
 from backlog_spark.sinks.delta.sole_writer import SoleWriter, noticing_others
 from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
-from backlog_spark.sinks.delta.writers import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
+from backlog_spark.sinks.delta.writers import DirectWriter, FilesWriter, SparkWriter, retriable
+from backlog_spark.sinks.table_sink import PendingBatch, TableSink, TableWriter
 from backlog_spark.spark.jvm import delta_log
 from backlog_spark.spark.jvm.session import session_conf, session_copy
 
@@ -57,11 +58,14 @@ CREATED_BY: Final = "backlog_spark.createdBy"
 SMALL_BATCH_ROWS: Final = 100_000
 SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
 
-# Each attempt starts at the newest version. 20 failed attempts in a row mean that another writer never pauses.
-_ATTEMPTS: Final = 20
+
+class _Opened(NamedTuple):
+    context: SinkContext
+    known: KnownBatches
+    access: TableAccess
 
 
-class DeltaSink(Sink):
+class DeltaSink(TableSink[TableState]):
     """A sink that makes each batch one transaction of a Delta table, with ``(txn_app_id, batch_id)`` in it.
 
     Delta stores the newest batch id of every query in the table. The sink skips a batch that the table already has
@@ -70,7 +74,7 @@ class DeltaSink(Sink):
     CLONE remove rows but keep the batch ids. So the sink searches all commits of other writers for them before it
     writes or skips a batch, and again afterwards, before the batch counts as written.
 
-    A batch takes one of three roads (`backlog_spark.sinks.delta.writers`). If another writer commits meanwhile, the
+    One of three writers takes a batch (`backlog_spark.sinks.delta.writers`). If another writer commits meanwhile, the
     sink tries again at the newest version, provided that the batch's rows or files are still available.
 
     Subclasses define which columns are stored and how a batch's rows are written.
@@ -93,9 +97,6 @@ class DeltaSink(Sink):
     compact : bool
         Whether to merge small files between batches.
     """
-
-    keys: tuple[str, ...] = ()
-    """Columns that identify a row; empty if the sink has none."""
 
     def __init__(
         self,
@@ -285,68 +286,60 @@ class DeltaSink(Sink):
             return "the package deltalake is not installed"
         return refusal_of_store(self.path, self.storage_options, os.environ) or self._unfit(fields)
 
-    def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
-        """Write a batch in one transaction, or nothing if the table already has it. See :meth:`Sink.write`.
+    def _while_writing(self, spark: SparkSession) -> AbstractContextManager[object]:
+        return session_conf(spark, delta_log.snapshot_conf(spark))
 
-        Raises
-        ------
-        BacklogError
-            If the sink is not open, if the table lacks the previous batch, if it was restored or replaced, if another
-            query has written a batch under this query's id, or if the table's columns no longer fit.
-        """
-        context, known, access = self._context, self._known, self._access
-        if context is None or known is None or access is None:
+    def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: contextlib.ExitStack) -> PendingBatch:
+        if self._context is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         if self._casts:
             batch_df = batch_df.withColumns({n: F.col(quoted(n)).cast(kind) for n, kind in self._casts.items()})
-        spark, began = batch_df.sparkSession, time.monotonic()
-        with session_conf(spark, delta_log.snapshot_conf(spark)), contextlib.ExitStack() as stack:
-            is_replayed = batch.batch_id <= self._replayed
-            pending = PendingBatch(batch_df, batch, context.txn_app_id, is_replayed, stack)
-            direct, *others = self._roads(pending, access, context)
-            for attempt in range(1, _ATTEMPTS + 1):
-                state = access.state(spark, context.txn_app_id)
-                if known.has(state, batch.batch_id):
-                    self.written = Written(batch.batch_id, "none", "the table has the batch", attempts=attempt)
-                    return
-                self._check_fit(state)
-                self._version = state.version
-                road = next(road for road in (direct, *others) if not road.refusal())
-                try:
-                    road.write()
-                    break
-                except retriable():
-                    if attempt == _ATTEMPTS or not pending.at_hand:
-                        raise
-            if road.makes_next_version:
-                known.wrote(state, replace(state, version=state.version + 1), batch.batch_id)
-            else:
-                after = access.state(spark, context.txn_app_id)
-                known.wrote(state, after, batch.batch_id)
-                if self.keys and self._added(batch_df, batch, context) is not None and self._sole is not None:
-                    self._sole.check_batch(self.path, range(state.version + 1, after.version + 1), batch.batch_id)
-            if not isinstance(access.direct, str) and (isinstance(road, FilesRoad) or not batch.is_backlog):
-                access.direct.look_after(merge=not batch.is_backlog)
-            seconds = time.monotonic() - began
-            self.written = Written(batch.batch_id, road.name, direct.reason, road.rows, attempt, seconds)
+        is_replayed = batch.batch_id <= self._replayed
+        return PendingBatch(batch_df, batch, self._context.txn_app_id, is_replayed, until_written)
 
-    def _roads(self, batch: PendingBatch, access: TableAccess, context: SinkContext) -> tuple[DirectRoad, Road, Road]:
-        """The roads for a batch, in the order in which the sink tries them."""
-        merges = bool(self.keys)
+    def _writers(self, batch: PendingBatch) -> Sequence[TableWriter]:
+        access, context, merges = self._opened.access, self._opened.context, bool(self.keys)
         return (
-            DirectRoad(batch, access, self._budget, self._needed(), merges, self._write_small),
-            FilesRoad(batch, access, self._columns, lambda rows: self._added(rows, batch.info, context)),
-            SparkRoad(batch, access, merges, lambda rows: self._write_rows(rows, batch.info, context)),
+            DirectWriter(batch, access, self._budget, self._needed(), merges, self._write_small),
+            FilesWriter(batch, access, self._columns, lambda rows: self._added(rows, batch.info, context)),
+            SparkWriter(batch, access, merges, lambda rows: self._write_rows(rows, batch.info, context)),
         )
 
-    def _check_fit(self, state: TableState) -> None:
-        """Reject the table if another writer has changed its columns so that the stream's columns no longer fit."""
+    def _state(self, spark: SparkSession) -> TableState:
+        return self._opened.access.state(spark, self._opened.context.txn_app_id)
+
+    def _has(self, state: TableState, batch_id: int) -> bool:
+        return self._opened.known.has(state, batch_id)
+
+    def _conflicts(self) -> tuple[type[Exception], ...]:
+        return retriable()
+
+    def _check(self, state: TableState) -> None:
         if state.schema != self._fitting:
             found = StructType.fromJson(json.loads(state.schema)) if state.schema else StructType()
             check_table(self.path, self.keys, found, self._stored)
             refuse_padded(self.path, self._found_by, found)
             self._lost_in_path = becomes_null(self.keys, state.partition_columns, found)
             self._fitting = state.schema
+        self._version = state.version
+
+    def _wrote(self, spark: SparkSession, before: TableState, writer: TableWriter, batch: PendingBatch) -> None:
+        access, known, context = self._opened.access, self._opened.known, self._opened.context
+        number = batch.info.batch_id
+        if writer.makes_next_version:
+            known.wrote(before, replace(before, version=before.version + 1), number)
+        else:
+            after = self._state(spark)
+            known.wrote(before, after, number)
+            if self.keys and self._added(batch.rows, batch.info, context) is not None and self._sole is not None:
+                self._sole.check_batch(self.path, range(before.version + 1, after.version + 1), number)
+        if not isinstance(access.direct, str) and (isinstance(writer, FilesWriter) or not batch.info.is_backlog):
+            access.direct.look_after(merge=not batch.info.is_backlog)
+
+    @property
+    def _opened(self) -> _Opened:
+        assert self._context is not None, "_pending comes first"
+        return _Opened(self._context, cast("KnownBatches", self._known), cast("TableAccess", self._access))
 
     def _check_columns(self, setting: str, names: Sequence[str], stored: Sequence[StructField]) -> None:
         found = {field.name for field in stored}

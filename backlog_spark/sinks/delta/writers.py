@@ -1,4 +1,4 @@
-"""The three roads of a batch into a Delta table. The first road that can take it writes it, with equal results.
+"""The three writers of a batch into a Delta table. The first one that can take it writes it, with equal results.
 
 1. delta-rs writes and commits a small live batch, which goes to the driver as Arrow.
 2. Spark writes the files of a batch that is only appended, and delta-rs commits them.
@@ -7,31 +7,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.delta.deltars.limits import CommitConflict
+from backlog_spark.sinks.table_sink import PendingBatch, TableWriter
 from backlog_spark.spark.jvm import delta_log
 from backlog_spark.spark.jvm.session import session_conf
-from backlog_spark.spark.plan.batch_frames import kept, nullable
+from backlog_spark.spark.plan.batch_frames import nullable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from backlog_spark.sinks.base import BatchInfo
     from backlog_spark.sinks.delta.access import TableAccess
     from backlog_spark.sinks.delta.deltars.commits import DirectTable
     from backlog_spark.sinks.delta.deltars.limits import RowBudget
 
-__all__ = ["DirectRoad", "FilesRoad", "PendingBatch", "Road", "SparkRoad", "retriable"]
+__all__ = ["DirectWriter", "FilesWriter", "SparkWriter", "retriable"]
 
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -49,72 +47,15 @@ def retriable() -> tuple[type[Exception], ...]:
 
 
 @dataclass
-class PendingBatch:
-    """A batch that is being written.
-
-    Attributes
-    ----------
-    rows : DataFrame
-    info : BatchInfo
-    txn_app_id : str
-    is_replayed : bool
-        Whether an earlier run may have failed to write it.
-    until_written : ExitStack
-        Frees resources of the roads.
-    at_hand : bool
-        Whether another attempt needs no second run of the plan.
-    """
-
-    rows: DataFrame
-    info: BatchInfo
-    txn_app_id: str
-    is_replayed: bool
-    until_written: contextlib.ExitStack
-    at_hand: bool = False
-
-    def keep(self) -> None:
-        """Cache the rows in the first action on them."""
-        if not self.at_hand:
-            self.rows = self.until_written.enter_context(kept(self.rows))
-            self.at_hand = True
-
-
-@dataclass
-class Road(ABC):
-    """One way to write a batch into the table.
-
-    The sink calls `refusal` and then `write`, and repeats both if the table has changed meanwhile.
-    """
-
-    name: ClassVar[Literal["direct", "files", "spark"]]
-    makes_next_version: ClassVar[bool] = True
-    """Whether `write` creates exactly the version after the one that was read, or none."""
+class DeltaWriter(TableWriter):
+    """One way to write a batch into a Delta table."""
 
     batch: PendingBatch
     access: TableAccess
 
-    @abstractmethod
-    def refusal(self) -> str:
-        """Why this road cannot write the batch into the table as it is now; empty if it can. Prepares `write`."""
-
-    @abstractmethod
-    def write(self) -> None:
-        """Write the batch in exactly one commit.
-
-        Raises
-        ------
-        Exception
-            One of `retriable`: read the table, and try again if `PendingBatch.at_hand` is still true.
-        """
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows were written; None if unknown."""
-        return None
-
 
 @dataclass
-class DirectRoad(Road):
+class DirectWriter(DeltaWriter):
     """delta-rs writes and commits a small live batch from the driver.
 
     Parameters
@@ -134,7 +75,7 @@ class DirectRoad(Road):
     columns: Sequence[str]
     merges: bool
     commit: Callable[[pa.Table, DirectTable, str, int], None]
-    reason: str = ""  # why this road refused the batch; it stays refused
+    reason: str = ""  # it stays refused
     _small: pa.Table | None = None
 
     def refusal(self) -> str:
@@ -194,7 +135,7 @@ class DirectRoad(Road):
 
 
 @dataclass
-class FilesRoad(Road):
+class FilesWriter(DeltaWriter):
     """Spark writes the files of a batch that is only appended, and delta-rs commits them.
 
     Parameters
@@ -263,7 +204,7 @@ class FilesRoad(Road):
 
 
 @dataclass
-class SparkRoad(Road):
+class SparkWriter(DeltaWriter):
     """Spark writes and commits any batch.
 
     Parameters
