@@ -118,7 +118,7 @@ class QueryEvents:
             sources=[self._source(source) for source in report.sources],
             state=[{"name": s.name, "rows": s.rows, "bytes": s.bytes} for s in report.state] or None,
             written_ms=None if written_at is None else round(written_at * 1000),
-            road=None if written is None or written.batch_id != report.batch_id else written.road,
+            writer=None if written is None or written.batch_id != report.batch_id else written.writer,
         )
 
     def _source(self, source: SourceReport) -> dict[str, Any]:

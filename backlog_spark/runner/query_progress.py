@@ -153,14 +153,14 @@ class QueryTracker:
         """Called when the main output's sink has written a batch, before Spark commits it."""
         with self._lock:
             self._written = {**dict(list(self._written.items())[-_UNREPORTED:]), batch_id: self._clock()}
-            before, direct = self._progress.last_write, written is not None and written.road == "direct"
+            before, direct = self._progress.last_write, written is not None and written.writer == "direct"
             self._progress = replace(
                 self._progress, last_write=written, direct_commits=self._progress.direct_commits + direct
             )
-        if written is not None and (before is None or before.road != written.road):
+        if written is not None and (before is None or before.writer != written.writer):
             _log.info(
-                "Query %s: batch %d was written by road %s%s",
-                self._name, written.batch_id, written.road, f", because {written.reason}" if written.reason else "",
+                "Query %s: batch %d was written by the writer %s%s",
+                self._name, written.batch_id, written.writer, f", because {written.reason}" if written.reason else "",
             )  # fmt: skip
 
     def written_at(self, batch_id: int) -> float | None:

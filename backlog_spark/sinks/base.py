@@ -101,7 +101,7 @@ class Written:
     Parameters
     ----------
     batch_id : int
-    road : "direct", "files", "spark" or "none"
+    writer : "direct", "files", "spark" or "none"
         ``direct``: delta-rs wrote it from the driver. ``files``: Spark wrote its files and delta-rs committed them.
         ``spark``: Spark wrote and committed it. ``none``: it was not written, as the output already had it.
     reason : str
@@ -114,7 +114,7 @@ class Written:
     """
 
     batch_id: int
-    road: Literal["direct", "files", "spark", "none"]
+    writer: Literal["direct", "files", "spark", "none"]
     reason: str = ""
     rows: int | None = None
     attempts: int = 1

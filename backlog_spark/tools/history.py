@@ -32,7 +32,7 @@ class Batch:
         Seconds from the commit of its oldest and newest row at the source to the commit in the target; None if unknown.
     state_rows, state_bytes : int
         Spark's state after it.
-    road : str
+    writer : str
         How the sink wrote it.
     """
 
@@ -47,7 +47,7 @@ class Batch:
     newest_s: float | None
     state_rows: int
     state_bytes: int
-    road: str
+    writer: str
 
     @property
     def seconds(self) -> float:
@@ -276,7 +276,7 @@ def _batch(line: dict[str, Any]) -> Batch:
         newest_s=max(0.0, (written - max(c[1] for c in committed)) / 1000) if knows else None,
         state_rows=sum(each["rows"] for each in state),
         state_bytes=sum(each["bytes"] for each in state),
-        road=str(line.get("road") or ""),
+        writer=str(line.get("writer") or ""),
     )
 
 

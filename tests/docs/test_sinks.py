@@ -1,4 +1,4 @@
-"""The example of docs/sinks.md runs, and its query takes the road that the page says."""
+"""The example of docs/sinks.md runs, and its query is written by the writer that the page says."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_small_live_batches_go_past_spark(
         progress = query.backlogProgress
     finally:
         query.stop()
-    assert progress.last_write.road == "direct"
+    assert progress.last_write.writer == "direct"
     assert progress.direct_commits >= 1
-    assert "by road direct" in caplog.text
+    assert "by the writer direct" in caplog.text
     found = spark.read.format("delta").load(f"{tmp_path}/orders").selectExpr("id", "amount", "cast(at AS DOUBLE) AS at")
     rows = {row["id"]: (str(row["amount"]), row["at"]) for row in found.collect()}
     assert sorted(rows) == [1, 3, 4]

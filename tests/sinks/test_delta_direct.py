@@ -56,7 +56,7 @@ def rows_of(spark: SparkSession, path: Path) -> Counter[tuple[Any, ...]]:
 
 def road(sink: DeltaSink) -> tuple[str, str]:
     assert sink.written is not None
-    return sink.written.road, sink.written.reason
+    return sink.written.writer, sink.written.reason
 
 
 FIRST: tuple[Change, ...] = ((1, "a", "insert", 0), (2, "b", "insert", 0), (None, "n", "insert", 0))

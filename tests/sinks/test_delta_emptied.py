@@ -68,7 +68,7 @@ def test_the_rows_of_one_of_several_tables(spark: SparkSession, tmp_path: Path, 
     expected = [("db", "a", 3, "3"), ("db", "b", 1, "1"), ("db", "b", 2, "2"), ("other", "a", 1, "o")]
     assert rows_of(spark, tmp_path) == expected
     assert sink.written is not None
-    assert sink.written.road == "spark"
+    assert sink.written.writer == "spark"
     sink.write(spark.createDataFrame(batch, WITH_TABLE), info)  # the same batch again
     sink.write(spark.createDataFrame(changes("b", (None, None, "drop", 20)), WITH_TABLE), BatchInfo(2, False, True))
     sink.write(spark.createDataFrame(changes("b", (None, None, "drop", 21)), WITH_TABLE), BatchInfo(3, False, True))

@@ -38,7 +38,7 @@ def write(sink: DeltaSink, rows: DataFrame, batch_id: int, road: str = "files") 
     """Write a batch of backlog, which must take a road."""
     sink.write(rows, BatchInfo(batch_id, True))
     assert sink.written is not None
-    assert (sink.written.road, sink.written.reason) == (
+    assert (sink.written.writer, sink.written.reason) == (
         road,
         sink.written.reason if road == "spark" else "it is backlog",
     )
@@ -180,7 +180,7 @@ def test_backlog_of_unique_keys_is_added_and_other_batches_are_merged(spark: Spa
     with pytest.raises(Exception, match="has a row with _change_type = delete"):
         write(sink, spark.range(9).withColumn("_change_type", F.lit("delete")), 1)
     sink.write(spark.range(2).withColumn("_change_type", F.lit("delete")), BatchInfo(1, False))
-    assert sink.written.road == "direct"
+    assert sink.written.writer == "direct"
     assert rows_of(table(spark, tmp_path)) == [(2,)]
 
 

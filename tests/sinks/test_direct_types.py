@@ -122,7 +122,7 @@ def write(sink: DeltaSink, batch_df: DataFrame, batch_id: int, road: str) -> Non
     """Write a live batch, which must take a road."""
     sink.write(batch_df, BatchInfo(batch_id, False))
     assert sink.written is not None
-    assert (sink.written.road, sink.written.batch_id) == (road, batch_id), sink.written
+    assert (sink.written.writer, sink.written.batch_id) == (road, batch_id), sink.written
 
 
 def upsert(path: Path, keys: Sequence[str], road: str, **options: Any) -> DeltaUpsert:

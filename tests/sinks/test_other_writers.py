@@ -82,7 +82,7 @@ def test_optimize_and_deletes_fail_no_batch(
             rows = [(-1, number), (number, number), (number + 1, number)]
             sink.write(spark.createDataFrame(rows, SCHEMA), BatchInfo(number, False))
             assert sink.written is not None
-            attempts[sink.written.road] += sink.written.attempts
+            attempts[sink.written.writer] += sink.written.attempts
             for row in rows[1:]:
                 if kind == "upsert":
                     expected = Counter({old: 1 for old in expected if old[0] != row[0]})
@@ -122,7 +122,7 @@ def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
     if first:
         opened.write(rows(0, 3), BatchInfo(0, True))
         assert opened.written is not None
-        assert opened.written.road == road
+        assert opened.written.writer == road
     # Another writer commits while Spark runs the batch.
     with pytest.raises(Exception, match=r"Another writer added rows|CONCURRENT_APPEND"):
         opened.write(rows(3, 6).mapInArrow(slow, SCHEMA), BatchInfo(first, True))
@@ -131,7 +131,7 @@ def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
     opened = sink(first)
     opened.write(rows(3, 6), BatchInfo(first, True))
     assert opened.written is not None
-    assert opened.written.road == "none"
+    assert opened.written.writer == "none"
     opened.write(rows(6, 8), BatchInfo(first + 1, True))
     found = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
     assert found == [(number, number) for number in range(0 if first else 3, 8)]
@@ -147,4 +147,4 @@ def test_commits_that_add_no_rows_leave_a_table_to_its_query(spark: SparkSession
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('some' = 'property')")
     sink.write(spark.createDataFrame([(2, 0)], SCHEMA), BatchInfo(2, True))
     assert sink.written is not None
-    assert sink.written.road == "files"
+    assert sink.written.writer == "files"

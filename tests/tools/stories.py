@@ -56,7 +56,7 @@ def story() -> list[dict[str, Any]]:
             batch(
                 number, second, 0.4, 100, False, interval_ms=1_000, backlog_rows=total, backlog_total=total,
                 sources=[source], written_ms=round((BEGAN + second + 0.35) * 1000),
-                state=[{"name": "stateStoreSave", "rows": 10 * number, "bytes": 100_000 * number}], road="direct",
+                state=[{"name": "stateStoreSave", "rows": 10 * number, "bytes": 100_000 * number}], writer="direct",
             )
         )  # fmt: skip
         if number == 10:
@@ -73,7 +73,7 @@ def hostile(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
             return {k: put(v, k) for k, v in value.items()}
         if isinstance(value, list):
             return [put(each) for each in value]
-        return name if key in ("query", "why", "error", "name", "format", "spark", "python", "road") else value
+        return name if key in ("query", "why", "error", "name", "format", "spark", "python", "writer") else value
 
     return [put(event) for event in events]
 

@@ -188,7 +188,7 @@ def test_a_killed_query_does_not_run_until_a_refused_start(tmp_path: Path) -> No
 
 
 def test_a_batch_that_two_drivers_reported_counts_once() -> None:
-    events = [batch(0, 0, 1, 5, False), batch(0, 0, 1, 5, False, road="direct"), batch(1, 1, 1, 7, False)]
+    events = [batch(0, 0, 1, 5, False), batch(0, 0, 1, 5, False, writer="direct"), batch(1, 1, 1, 7, False)]
     assert [b.rows for b in read_history(events).batches] == [5, 7]
 
 

@@ -409,16 +409,16 @@ def _of(fills: Sequence[tuple[str, str, str]], name: tuple[str, str]) -> tuple[t
 
 
 def _together(batch_id: int, written: Sequence[Written | None]) -> Written:
-    """One report for all tables: of the slowest road."""
+    """One report for all tables: of the slowest writer."""
     found = [each for each in written if each is not None]
     if not found:
         return Written(batch_id, "none", "the batch has no rows", rows=0)
     order = ("none", "direct", "files", "spark")
-    slowest = max(found, key=lambda each: order.index(each.road))
+    slowest = max(found, key=lambda each: order.index(each.writer))
     rows = [each.rows for each in found]
     return Written(
         batch_id,
-        slowest.road,
+        slowest.writer,
         slowest.reason,
         None if None in rows else sum(each or 0 for each in rows),
         max(each.attempts for each in found),
