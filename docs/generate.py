@@ -105,8 +105,8 @@ def pages() -> dict[str, str]:
         "metrics.md": _METRICS + metrics_table() + _DASHBOARD,
         "internals.md": _INTERNALS + internals_table(),
         **errors.pages(),
-        "hybrid.md": hybrid.page(),
-        "mysql_cdc.md": mysql_cdc.page(),
+        **hybrid.pages(),
+        **mysql_cdc.pages(),
         "pipeline.schema.json": json.dumps(pipeline_schema(), indent=1, ensure_ascii=False),
     }
 

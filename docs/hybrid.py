@@ -11,7 +11,7 @@ from backlog_spark.connectors.hybrid.phases import METADATA
 from backlog_spark.spark.jvm.session import REDACTION, redaction
 from backlog_spark.spi.registry import CONNECTORS, data_source
 
-__all__ = ["page", "redaction_line"]
+__all__ = ["pages", "redaction_line"]
 
 _TEXT = """# hybrid
 
@@ -132,6 +132,11 @@ Columns that are not declared are not checked.
 
 """
 
+_OPTIONS = """# Options of hybrid
+
+The source itself is described in [hybrid](hybrid.md).
+
+"""
 _SECRETS = """## Secrets
 
 The source writes no secret option to logs, offsets or errors: `fs.*`, passwords and keys of `kafka.*`,
@@ -157,23 +162,23 @@ def redaction_line() -> str:
     return f"{REDACTION}  {redaction([data_source(name) for name in CONNECTORS], '(?i)url')}"
 
 
-def page() -> str:
-    """The page in Markdown."""
+def pages() -> dict[str, str]:
+    """File name -> text: the source, and its options."""
     columns = "".join(f"| `{name}` | {kind} |\n" for name, kind in METADATA.items())
-    return (
+    text = (
         _TEXT
+        + "All options are in [Options of hybrid](hybrid_options.md).\n\n"
         + _SECRETS.format(line=redaction_line())
-        + "## Options of the source\n\n"
-        + option_table(OPTIONS)
-        + "\n## Options of a file phase\n\n"
-        + option_table(FILES)
-        + "\n## Options of a Delta phase\n\n"
-        + option_table(DELTA)
-        + "\n## Options of a Kafka phase\n\n"
-        + option_table(KAFKA)
-        + "\n## Options of records\n\n"
-        + option_table(DECODE)
-        + "\n## Metadata columns\n\nNULL in phases that do not have the column.\n\n"
+        + "## Metadata columns\n\nNULL in phases that do not have the column.\n\n"
         + "| column | type in Arrow |\n|---|---|\n"
         + columns
     )
+    parts = {
+        "the source": OPTIONS,
+        "a file phase": FILES,
+        "a Delta phase": DELTA,
+        "a Kafka phase": KAFKA,
+        "records": DECODE,
+    }
+    tables = "\n".join(f"## Options of {name}\n\n{option_table(table)}" for name, table in parts.items())
+    return {"hybrid.md": text, "hybrid_options.md": _OPTIONS + tables.replace("](#", "](hybrid.md#")}

@@ -7,7 +7,7 @@ from backlog_spark.connectors.mysql_cdc.output.metadata import METADATA
 from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS
 from backlog_spark.connectors.mysql_cdc.schema.types import type_table
 
-__all__ = ["page"]
+__all__ = ["pages"]
 
 _INTRO = """# mysql_cdc
 
@@ -16,7 +16,7 @@ Reads the snapshot of a MySQL or MariaDB table, then its binary log.
 | I look for | page |
 |---|---|
 | server settings, the user's rights | [Server settings](mysql_cdc_server.md#server-settings) |
-| options | [Options](#options), [Passwords and TLS](mysql_cdc_server.md#passwords-and-tls) |
+| options | [Options](mysql_cdc_options.md), [Passwords and TLS](mysql_cdc_server.md#passwords-and-tls) |
 | where the stream starts | [Where it starts](#where-it-starts) |
 | what is guaranteed for tables with and without a primary key | [Keys](#keys) |
 | excluded and masked columns | [Columns](#columns) |
@@ -32,6 +32,11 @@ If something in the binary log could lose changes, the query stops with an error
 
 """
 
+_OPTIONS = """# Options of mysql_cdc
+
+The source itself is described in [mysql_cdc](mysql_cdc.md).
+
+"""
 _START = """## Where it starts
 
 `startup.mode` is `initial` by default: a snapshot, then the log. With `latest`, `earliest`, `timestamp` and `specific`
@@ -215,13 +220,12 @@ def _metadata() -> str:
     return "## Metadata columns\n\n| column | type | |\n|---|---|---|\n" + rows + "\n"
 
 
-def page() -> str:
-    """The text of mysql_cdc.md."""
-    return (
+def pages() -> dict[str, str]:
+    """File name -> text: the source, and its options."""
+    options = option_table().replace("](#", "](mysql_cdc.md#")
+    text = (
         _INTRO
-        + "## Options\n\n"
-        + option_table()
-        + "\n"
+        + "All options are in [Options of mysql_cdc](mysql_cdc_options.md).\n\n"
         + _START
         + _KEYS
         + _COLUMNS
@@ -232,3 +236,4 @@ def page() -> str:
         + type_table()
         + _CHARSETS
     )
+    return {"mysql_cdc.md": text, "mysql_cdc_options.md": _OPTIONS + options}

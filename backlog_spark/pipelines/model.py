@@ -137,7 +137,9 @@ class _Delta(SinkSection):
     partition_by: list[str] = Field([], description="Partition columns of a table that the sink creates.")
     properties: dict[str, str] = Field({}, description="Table properties of a table that the sink creates.")
     merge_schema: bool = Field(False, description="Add columns that the stream has and the table lacks.")
-    small_batch_rows: int = Field(100_000, ge=0, description="Live batches of up to this many rows are committed by delta-rs.")
+    small_batch_rows: int = Field(
+        100_000, ge=0, description="Live batches of up to this many rows are committed by delta-rs."
+    )
     small_batch_bytes: int = Field(64 << 20, ge=0, description="Most bytes of such a batch.")
     storage_options: dict[str, str] = Field({}, description="delta-rs's options for the table's store.")
     compact: bool = Field(True, description="Merge small files between batches.")
