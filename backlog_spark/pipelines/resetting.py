@@ -13,7 +13,7 @@ from backlog_spark.spark.checkpoint.driver_claim import is_dead
 
 __all__ = ["Removal", "removals", "remove"]
 
-_MARKS: Final = "_backlog_tables"  # of sinks.delta_marks, which imports PySpark
+_MARKS: Final = "_backlog_tables"  # of sinks.delta.begun_tables, which imports PySpark
 
 
 @dataclass(frozen=True)

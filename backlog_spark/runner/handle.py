@@ -69,12 +69,14 @@ class QueryHandle(Guided, ABC):
     @property
     def isProcessingBacklog(self) -> bool:
         """Whether any running source reports backlog, as of the last reported batch."""
-        return self._tracker.coordinator.is_processing_backlog
+        with self._tracker.lock:
+            return self._tracker.coordinator.is_processing_backlog
 
     @property
     def mode(self) -> Mode:
         """``Mode.BACKLOG`` or ``Mode.STREAM``; always the latter with the interval during backlog unset."""
-        return self._tracker.coordinator.mode
+        with self._tracker.lock:
+            return self._tracker.coordinator.mode
 
     @property
     def history(self) -> tuple[Switch, ...]:

@@ -103,7 +103,8 @@ class QueryTracker:
         self._name = name
         self._clock = clock
         self.coordinator = coordinator
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held while a report is taken: mode, history and counts change together."""
         self._history: list[Switch] = []
         self._progress = BacklogProgress()
         self._last_batch = -1
@@ -114,7 +115,7 @@ class QueryTracker:
 
     def began(self, decision: Decision) -> None:
         """Record the mode at the start. Called once, before any `took`."""
-        with self._lock:
+        with self.lock:
             self._note((-1, decision, "the mode at the start"))
 
     def took(self, report: ProgressReport, changes: Sequence[Change]) -> bool:
@@ -125,7 +126,7 @@ class QueryTracker:
         bool
             Whether it is the batch's first report. One that is reported again after a restart is not counted twice.
         """
-        with self._lock:
+        with self.lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)
             for source in report.sources:
@@ -139,7 +140,7 @@ class QueryTracker:
         """Record switches."""
         for change in changes:
             batch_id, decision, why = change
-            with self._lock:
+            with self.lock:
                 self._note(change)
             _log.info(
                 "Query %s: %s mode from batch %d on, because %s", self._name, decision.mode, batch_id, why,
@@ -151,7 +152,7 @@ class QueryTracker:
 
     def wrote(self, batch_id: int, written: Written | None) -> None:
         """Called when the main output's sink has written a batch, before Spark commits it."""
-        with self._lock:
+        with self.lock:
             self._written = {**dict(list(self._written.items())[-_UNREPORTED:]), batch_id: self._clock()}
             before, direct = self._progress.last_write, written is not None and written.writer == "direct"
             self._progress = replace(
@@ -165,12 +166,12 @@ class QueryTracker:
 
     def written_at(self, batch_id: int) -> float | None:
         """When the main output had a batch, seconds since 1970; None if the query has no sink or the batch is old."""
-        with self._lock:
+        with self.lock:
             return self._written.get(batch_id)
 
     def restarted(self) -> None:
         """Called when the query runs again after a failure."""
-        with self._lock:
+        with self.lock:
             self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
 
     def _warn_of_mixed_rows(self, source: SourceReport, batch_id: int) -> None:
@@ -222,17 +223,17 @@ class QueryTracker:
     @property
     def last_batch(self) -> int:
         """The newest batch that was reported as committed; -1 before the first."""
-        with self._lock:
+        with self.lock:
             return self._last_batch
 
     @property
     def history(self) -> tuple[Switch, ...]:
         """The mode at the start and every switch since."""
-        with self._lock:
+        with self.lock:
             return tuple(self._history)
 
     @property
     def progress(self) -> BacklogProgress:
         """Rows, commits and restarts so far."""
-        with self._lock:
+        with self.lock:
             return self._progress

@@ -138,13 +138,16 @@ class QueryRuns(QueryHandle):
 
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
-        if self._tracker.took(report, self._coordinator.take(report)):
+        with self._tracker.lock:
+            is_new = self._tracker.took(report, self._coordinator.take(report))
+        if is_new:
             self._events.batch(report)
         self._events.switches()
 
     def _drain(self, sources: Collection[int] | None = None) -> None:
         """Called when nothing more is left to read in these sources, or in all."""
-        self._tracker.switched(self._coordinator.drain(time.monotonic() * 1000, sources))
+        with self._tracker.lock:
+            self._tracker.switched(self._coordinator.drain(time.monotonic() * 1000, sources))
 
     def _leave(self) -> bool:
         """Whether the present run must end at the next batch boundary. Asked after each `_take`."""

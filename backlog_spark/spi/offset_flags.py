@@ -127,7 +127,7 @@ def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -
 
 @dataclass(frozen=True)
 class BatchFlags:
-    """What the offsets say about one batch. Lists have one entry per source, in the order of the arguments.
+    """What the offsets say about one batch. Lists have one entry per declared source, in the order of the arguments.
 
     Parameters
     ----------
@@ -135,11 +135,14 @@ class BatchFlags:
         Offsets at the batch's start and end. None: the source has none yet.
     starts_in_backlog : sequence of bool
         The flag of a source that has no offset yet.
+    others : sequence of (dict or None, dict or None)
+        The same two offsets of all other sources: a streaming DataFrame may read a source that has flags, too.
     """
 
     starts: Sequence[Mapping[str, Any] | None]
     ends: Sequence[Mapping[str, Any] | None]
     starts_in_backlog: Sequence[bool]
+    others: Sequence[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]] = ()
 
     @cached_property
     def in_backlog(self) -> list[bool]:
@@ -170,28 +173,28 @@ class BatchFlags:
     @cached_property
     def is_backlog(self) -> bool:
         """RecordAttributes of the batch: whether any of its rows is a backlog record."""
-        # An unchanged offset: the source gave no rows to this batch.
-        moved = (end is not None and end != start for start, end in zip(self.starts, self.ends, strict=True))
-        return any(flag for flag, has_rows in zip(self.rows_in_backlog, moved, strict=True) if has_rows)
+        return any(is_backlog(start, end) and not is_finished(start) for start, end in self._moved)
 
     @cached_property
-    def _moved(self) -> list[Mapping[str, Any] | None]:
-        return [end for start, end in zip(self.starts, self.ends, strict=True) if end != start]
+    def _moved(self) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any]]]:
+        """The offsets of the sources that gave rows to the batch. The others' are unchanged."""
+        pairs = (*zip(self.starts, self.ends, strict=True), *self.others)
+        return [(start, end) for start, end in pairs if end is not None and end != start]
 
     @property
     def has_table_events(self) -> bool:
         """Whether the batch may have rows of type ``truncate`` or ``drop``."""
-        return any(map(has_table_events, self._moved))
+        return any(has_table_events(end) for _, end in self._moved)
 
     @property
     def has_changes(self) -> bool:
         """Whether the batch may have changes of earlier rows although it is backlog."""
-        return any(map(has_changes, self._moved))
+        return any(has_changes(end) for _, end in self._moved)
 
     @property
     def fills(self) -> tuple[tuple[str, str, str], ...]:
         """The new columns that old rows get after the batch."""
-        return tuple(fill for end in self._moved for fill in fills(end))
+        return tuple(fill for _, end in self._moved for fill in fills(end))
 
     @property
     def snapshot(self) -> Literal["", "part", "end"]:

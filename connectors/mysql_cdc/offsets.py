@@ -155,7 +155,8 @@ class Offset:
         Database and name of tables that got new columns at the end of the batch that ended here, and the values that
         sinks give to old rows: `Rewriting.values`.
     to_empty : tuple of (str, str)
-        Before the first batch of a snapshot that is read again: the tables that its rows replace; see `snapshot.again`.
+        Before the first batch of a snapshot that is read again: the tables that its rows replace; see
+        `snapshot.resnapshot`.
     """
 
     server: str

@@ -161,6 +161,14 @@ def test_a_source_without_rows_says_nothing_about_a_batch() -> None:
     assert (still.has_table_events, still.has_changes, still.fills) == (False, False, ())
 
 
+def test_a_streaming_dataframe_may_read_a_source_with_flags() -> None:
+    told = flags(2, True, True, hasTableEvents=True, hasChanges=True, fills=[["shop", "orders", "x"]])
+    found = BatchFlags([], [], [], others=[({"topic": {"0": 5}}, {"topic": {"0": 6}}), (B, told)])
+    assert (found.is_backlog, found.has_table_events, found.has_changes, len(found.fills)) == (True, True, True, 1)
+    assert (found.in_backlog, found.rows_in_backlog) == ([], []), "it has no flag of its own in the query"
+    assert not BatchFlags([], [], [], others=[(told, told)]).is_backlog
+
+
 S, L = flags(1, True, True, isSnapshot=True), flags(9, False, False, isSnapshot=False)
 
 

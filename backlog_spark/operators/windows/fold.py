@@ -337,9 +337,6 @@ class WindowFold(WaitingFold):
     def state_of(self, version: DataFrame) -> DataFrame:
         return self.inner.state_of(version)
 
-    def output_of(self, version: DataFrame) -> DataFrame:
-        raise TypeError("it waits for the end of the stay")
-
     def _last_millisecond(self) -> Column:
         from pyspark.sql import functions as F
 

@@ -250,7 +250,12 @@ class DeclaredSources:
             )
         starts = self._checkpoint.offsets(newest - 1) if newest else None
         first = [info is not None and info.starts_in_backlog for info in self._infos]
-        return BatchFlags(self._of_declared(starts), self._of_declared(ends), first)
+        others = [
+            (starts[at] if starts and at < len(starts) else None, end)
+            for at, end in enumerate(ends or ())
+            if at not in (self._positions or ())
+        ]
+        return BatchFlags(self._of_declared(starts), self._of_declared(ends), first, others)
 
     def offsets(self) -> list[dict[str, Any] | None]:
         """The newest planned batch's end offset of each source; None for a source that has none."""

@@ -127,7 +127,8 @@ class MySqlTablesAt(TablesAt):
     def _goes_on(self, later: Offset) -> bool:
         """Whether the log leads from here to a later offset, on the same server and with the same tables.
 
-        It does not if the tables were read again meanwhile (`snapshot.again`): the server's log may be another one.
+        It does not if the tables were read again meanwhile (`snapshot.resnapshot`): the server's log may be another
+        one.
         """
         then = {t.name: t for t in later.tables}
         same = all(
