@@ -270,3 +270,25 @@ def test_a_mistake_is_reported_before_anything_is_read(spark: SparkSession, mysq
     assert "s3cret" not in str(denied.value)
     assert not (tmp_path / "target").exists()
     assert not (tmp_path / "checkpoint" / "offsets").exists()
+
+
+def test_a_truncate_reaches_the_sink_also_through_plain_read_stream(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path
+) -> None:
+    """The query does not declare the source, yet the flags of its batches are in Spark's log."""
+    create(mysql, "plain")
+    given = options(
+        mysql, "job.plain", tableEvents="emit", interval="300 ms", metadataColumns="_change_type,_commit_seq"
+    )
+    bs.register(spark)
+    frame = spark.readStream.format("mysql_cdc").options(**given).load()
+    made = bs.stream(frame).write("plain").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    sink = bs.DeltaUpsert(str(tmp_path / "target"), keys=["id"])
+    query = made.trigger(processing_time="300 ms").to(sink).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows >= ROWS, query)
+        mysql.execute("TRUNCATE TABLE job.plain")
+        mysql.execute("INSERT INTO job.plain VALUES (1, 1, 'new')")
+        wait(lambda: contents(spark, tmp_path) == Counter([(1, 1, "new")]), query)
+    finally:
+        query.stop()
