@@ -277,9 +277,8 @@ def test_a_truncate_reaches_the_sink_also_through_plain_read_stream(
 ) -> None:
     """The query does not declare the source, yet the flags of its batches are in Spark's log."""
     create(mysql, "plain")
-    given = options(
-        mysql, "job.plain", tableEvents="emit", interval="300 ms", metadataColumns="_change_type,_commit_seq"
-    )
+    names = "_database,_table,_change_type,_commit_timestamp,_commit_seq"
+    given = options(mysql, "job.plain", tableEvents="emit", interval="300 ms", metadataColumns=names)
     bs.register(spark)
     frame = spark.readStream.format("mysql_cdc").options(**given).load()
     made = bs.stream(frame).write("plain").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -289,6 +288,6 @@ def test_a_truncate_reaches_the_sink_also_through_plain_read_stream(
         wait(lambda: query.backlogProgress.rows >= ROWS, query)
         mysql.execute("TRUNCATE TABLE job.plain")
         mysql.execute("INSERT INTO job.plain VALUES (1, 1, 'new')")
-        wait(lambda: contents(spark, tmp_path) == Counter([(1, 1, "new")]), query)
+        wait(lambda: contents(spark, tmp_path) == Counter([(1, 1, "new", "job", "plain")]), query)
     finally:
         query.stop()
