@@ -17,7 +17,7 @@ _TEXT = """# hybrid
 
 Reads old data from files or a Delta table, then a Kafka topic, as one source of one query. It is like Flink's
 HybridSource with `isProcessingBacklog` (FLIP-309). All phases but the last one are
-backlog. The batch that ends the last phase but one is the last batch of the backlog. If there is only one phase, and it
+backlog. The batch that ends the phase before it is the last batch of the backlog. If there is only one phase, and it
 has an end, all of it is backlog.
 
 ```python
