@@ -351,8 +351,9 @@ OPTIONS = (
         "200000",
         "Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is "
         "one batch. Snapshot: with `intervalDuringBacklog` time sizes the batches, and only a value that you set is a "
-        "limit too. With 0 there is no limit, and none for a snapshot that cannot be cut. Binary log: if a batch leaves "
-        "rows behind, the next one may have twice as many, up to 16 times the default. So the lag stays near the time of one commit.",
+        "limit too. With 0 there is no limit, and none for a snapshot that cannot be cut. Binary log: if a batch "
+        "leaves rows behind, the next one may have twice as many, up to 16 times the default. So the lag stays near "
+        "the time of one commit.",
         ">= 1",
     ),
     Option(
