@@ -15,7 +15,7 @@ import pytest
 
 import backlog_spark.connectors.hybrid.decode.options as decoding
 from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS
-from docs.hybrid import page
+from docs.hybrid import pages
 from tests.integration.topics import Topic
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_the_example_runs(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     amounts = pa.array([Decimal("1.50"), Decimal("2.50")], pa.decimal128(12, 2))
     (tmp_path / "history").mkdir()
     pq.write_table(pa.table({"id": [1, 2], "at": [at, at], "amount": amounts}), tmp_path / "history" / "1.parquet")
-    (block,) = re.findall(r"```python\n(.*?)```", page(), re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", pages()["hybrid.md"], re.DOTALL)
     changed = {
         "broker:9092": kafka.address(),
         "/lake/": f"{tmp_path}/",
