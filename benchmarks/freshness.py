@@ -382,9 +382,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Start the server and Spark, and measure."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(MySQLServer())
-        # By default Delta uses 50 tasks to build a table's state: 2 s per commit on two cores. The sinks set it too.
-        conf = {"spark.backlog.progress": "off", "spark.databricks.delta.snapshotPartitions": "2"}
-        spark = local_session("freshness benchmark", conf=conf)
+        spark = local_session("freshness benchmark", conf={"spark.backlog.progress": "off"})
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")  # hides "falling behind" for each batch
         register(spark)

@@ -105,9 +105,7 @@ def measure(spark: SparkSession, rows: int, runs: int) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure each size."""
     with contextlib.ExitStack() as stack:
-        # As in the sink itself; the default of 50 tasks makes building a table's state slow.
-        conf = {"spark.databricks.delta.snapshotPartitions": "2"}
-        spark = local_session("sink benchmark", conf=conf)
+        spark = local_session("sink benchmark")
         stack.callback(spark.stop)
         for rows in arguments.rows:
             measure(spark, rows, arguments.runs)

@@ -64,10 +64,11 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
 
     Notes
     -----
-    Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; no UI; session time zone UTC; 4 GiB of driver
-    memory; checkpoint files written through Spark's manager for any file system; Unix sockets to Python workers; a
-    warehouse in a temporary directory, which is removed at exit; warnings only on the console. Python workers use this
-    process's interpreter. Settings of the JVM only apply if this call starts the JVM.
+    Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; 2 tasks to build the state of a Delta table;
+    no UI; session time zone UTC; 4 GiB of driver memory; checkpoint files written through Spark's manager for any file
+    system; Unix sockets to Python workers; a warehouse in a temporary directory, which is removed at exit; warnings
+    only on the console. Python workers use this process's interpreter. Settings of the JVM only apply if this call
+    starts the JVM.
     """
     java_executable()  # else PySpark says "Java gateway process exited before sending its port number"
     # Spark would use `python3` from PATH. It may not have the packages, and the workers would fail 10 s later.
@@ -85,6 +86,8 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "4",
+        # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s on two cores.
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.session.timeZone": "UTC",
         # Spark's default for a local disk starts five processes (`readlink`, `chmod`) for each checkpoint file: 36 ms.
         # This manager takes 10 ms. Other file systems have no such costs.

@@ -100,8 +100,6 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     conf = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.shuffle.partitions": "2",
-        # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
-        "spark.databricks.delta.snapshotPartitions": "2",
         # VACUUM and RESTORE have as many tasks as this, 10,000 by default, however few files there are.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.backlog.restart.delay": "100 ms",

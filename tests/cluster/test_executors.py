@@ -89,7 +89,7 @@ def test_snapshot_and_binary_log(cluster: SparkCluster, mysql: MySQLServer, tmp_
     create(mysql, table)
     job = Job(tmp_path, options(mysql, table, chunkSize=500, maxRowsPerBatch=1_000), "1 second")
     query = Submitted(cluster, "tests.faults.job", job.described, tmp_path / "driver")
-    writers = Writers(mysql, table, 7, threads=1, keys=20_000)
+    writers = Writers(mysql, table, 7, threads=1, keys=20_000, pause=0.02)
     with writers:
         query.live()
         for number in range(2):

@@ -46,7 +46,7 @@ def test_a_killed_job_of_chosen_columns_resumes_and_refuses_another_choice(spark
             "columns.mask.secretSalt": SALT,
         }
         job = Job(tmp_path, options(server, "faults.t", chunkSize=1_000, maxRowsPerBatch=4_000, **chosen), "1 second")
-        writers = Writers(server, "faults.t", 3, threads=1, keys=ROWS)
+        writers = Writers(server, "faults.t", 3, threads=1, keys=ROWS, pause=0.02)
         with writers:
             for moment in (between_the_two_commits_in_backlog, before_the_commits_in_binary_log):
                 run_and_kill(job, moment, tmp_path / "driver.log")

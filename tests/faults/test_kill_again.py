@@ -86,7 +86,7 @@ def test_a_driver_that_is_killed_while_it_reads_again_loses_and_repeats_nothing(
     create(mysql, table)
     given = {"snapshot.mode": "when_needed", "chunkSize": 1_000, "maxRowsPerBatch": 4_000}
     job = Job(tmp_path, options(mysql, table, **given), "1 second")
-    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02)
     with writers:
         run_and_kill(job, before, tmp_path / "driver.log")
         mysql.execute(f"DELETE FROM {table} WHERE id % 7 = 0")
@@ -115,6 +115,6 @@ def test_a_driver_that_is_killed_reads_on_if_all_that_was_purged_meanwhile_was_r
     for moment in LIVES[:3]:
         run_and_kill(job, moment, tmp_path / "driver.log")
         forget_log(mysql)
-    with Writers(mysql, table, 3, threads=1, keys=ROWS) as writers:
+    with Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02) as writers:
         finish(spark, mysql, table, job, writers)
     assert not any(job.offset(batch).get("hasTableEvents", False) for batch in range(job.newest("commits") + 1))

@@ -112,7 +112,7 @@ def create(server: MySQLServer, table: str) -> None:
         )
 
 
-def wait_for(condition: Callable[[], bool], what: str, pause: float = 0.001) -> None:
+def wait_for(condition: Callable[[], bool], what: str, pause: float = 0.005) -> None:
     limit = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < limit, f"{what} did not come"
@@ -207,7 +207,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     create(mysql, table)
     source = options(mysql, table, chunkSize=1_000, maxRowsPerBatch=4_000)
     job = Job(tmp_path, source, during)
-    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02)
     with writers:
         for moment in moments:
             run_and_kill(job, moment, tmp_path / "driver.log")
@@ -224,7 +224,7 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, mysql: MySQ
     create(mysql, table)
     job = Job(tmp_path, options(mysql, table, chunkSize=500, maxRowsPerBatch=5_000), "1 second")
     killed = 0
-    writers = Writers(mysql, table, 4, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 4, threads=1, keys=ROWS, pause=0.02)
     with writers:
         query = start(spark, job.described)
         try:

@@ -77,7 +77,7 @@ def test_a_killed_driver_replaces_exactly_the_rows_that_were_there(
     # Rows that the source still has, has no more, and never had.
     old = spark.range(0, 2 * ROWS, 2).selectExpr("CAST(id AS INT) id", "-1 n", "'old' v")
     old.write.format("delta").save(str(job.target))
-    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02)
     with writers:
         for moment in moments:
             run_and_kill(job, moment, tmp_path / "driver.log")

@@ -84,7 +84,7 @@ def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str 
                 break
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < limit, (job.done(), log.read_text()[-3000:])
-            time.sleep(0.001)
+            time.sleep(0.005)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -51,8 +51,7 @@ def test_a_driver_that_is_killed_around_a_repair_loses_and_repeats_nothing(
     table = f"faults.{moment.__name__}"  # type: ignore[attr-defined]
     create(mysql, table)
     job = Job(tmp_path, options(mysql, table, chunkSize=5_000), None)
-    writers = Writers(mysql, table, 3, threads=1, keys=2_000)
-    writers.pause = 0.02  # leaves the query time for the verification
+    writers = Writers(mysql, table, 3, threads=1, keys=2_000, pause=0.02)
     with writers:
         run_and_kill(job, moment, tmp_path / "driver.log", "tests.faults.repair_job")  # type: ignore[arg-type]
         query = start(spark, job.described)

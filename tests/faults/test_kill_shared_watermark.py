@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_between_batches_at_one_watermark(
     job.environment["PYTHONPATH"] = str(tmp_path / "site")
     # Else Spark's processes come from one that was started before, and have its own sitecustomize.
     job.described["conf"] = {"spark.backlog.fastPythonStart": "false"}
-    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02)
     with writers:
         for moment in (is_planned_and_shares, is_written_and_shares):
             run_and_kill(job, moment, tmp_path / "driver.log")

@@ -167,7 +167,7 @@ def test_a_killed_driver_reads_each_row_again_once(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, moments: list[Moment], signals: Any
 ) -> None:
     job = described(mysql, tmp_path, *signals)
-    writers = Writers(mysql, "faults.signals", 3, threads=1, keys=CHANGED)
+    writers = Writers(mysql, "faults.signals", 3, threads=1, keys=CHANGED, pause=0.02)
     with writers:
         for moment in moments:
             run_and_kill(job, moment, tmp_path / "driver.log")
@@ -179,7 +179,7 @@ def test_a_killed_driver_reads_each_row_again_once(
 def test_killed_workers_and_rows_of_the_signal_table(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     job = described(mysql, tmp_path, **{"signal.table": "faults.asks"})
     killed = 0
-    writers = Writers(mysql, "faults.signals", 4, threads=1, keys=CHANGED)
+    writers = Writers(mysql, "faults.signals", 4, threads=1, keys=CHANGED, pause=0.02)
     with writers:
         query = start(spark, job.described)
         try:

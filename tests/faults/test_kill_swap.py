@@ -42,7 +42,7 @@ class Swappers(PlainWriters):
     """Writers, and a thread that swaps the table for a copy again and again."""
 
     def __init__(self, server: MySQLServer, table: str) -> None:
-        super().__init__(server, table, 5, threads=1, keys=ROWS)
+        super().__init__(server, table, 5, threads=1, keys=ROWS, pause=0.02)
         self._swap = threading.Thread(target=self._swap_on)
         self._threads.append(self._swap)
         self.swaps = 0

@@ -81,7 +81,7 @@ pipeline:
         planned = newest(tmp_path / "c" / "offsets")
         return planned > newest(tmp_path / "c" / "commits") and newest_of(tmp_path, "three") == planned
 
-    with Writers(mysql, "killed.one", 5, threads=1, keys=ROWS):
+    with Writers(mysql, "killed.one", 5, threads=1, keys=ROWS, pause=0.02):
         run_and_kill(between_two_tables, "a batch in the second table")
         # In the log, with a table that was not there before.
         create(mysql, "later")

@@ -104,7 +104,7 @@ def test_the_newest_driver_goes_on(
     spark: SparkSession, mysql: MySQLServer, table: str, tmp_path: Path, moment: Moment
 ) -> None:
     job = job_on(tmp_path, mysql, table)
-    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS, pause=0.02)
     with writers, driver(job, tmp_path / "first.log") as first:
         first.until(moment)
         finish(spark, mysql, table, job, writers)
@@ -118,7 +118,7 @@ def test_a_paused_driver_that_comes_back(
 ) -> None:
     """It is stopped within a batch for longer than a newer driver waits, as by a long garbage collection."""
     job = job_on(tmp_path, mysql, table)
-    writers = Writers(mysql, table, 4, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 4, threads=1, keys=ROWS, pause=0.02)
     with writers, driver(job, tmp_path / "first.log") as first:
         first.until(moment)
         os.killpg(first.process.pid, signal.SIGSTOP)
@@ -135,7 +135,7 @@ def test_a_paused_driver_that_comes_back(
 @pytest.mark.grid
 def test_a_newcomer_that_is_killed_at_once(spark: SparkSession, mysql: MySQLServer, table: str, tmp_path: Path) -> None:
     job = job_on(tmp_path, mysql, table)
-    writers = Writers(mysql, table, 5, threads=1, keys=ROWS)
+    writers = Writers(mysql, table, 5, threads=1, keys=ROWS, pause=0.02)
 
     def claims(job: Job) -> set[str]:
         return {path.name for path in (job.checkpoint / "backlog" / "drivers").glob("*.json")}

@@ -62,7 +62,7 @@ def test_the_newest_driver_goes_on(spark: SparkSession, mysql: MySQLServer, tmp_
     create(mysql, table)
     with lake() as store:
         job = S3Job(tmp_path, options(mysql, table, chunkSize=1_000, maxRowsPerBatch=4_000), store)
-        writers = Writers(mysql, table, 6, threads=1, keys=ROWS)
+        writers = Writers(mysql, table, 6, threads=1, keys=ROWS, pause=0.02)
         with writers, driver(job, tmp_path / "first.log") as first:
             first.until(in_snapshot)
             if paused:

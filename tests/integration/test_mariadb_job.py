@@ -30,8 +30,7 @@ def test_backlog_and_log_under_writers_stopped_in_between_give_the_exact_table(
     create(mariadb, "orders")
     made = writer(mariadb, "orders", tmp_path, maxRowsPerBatch=1_000, chunkSize=300)
     made = made.trigger(processing_time="300 ms", interval_during_backlog="1 second")
-    writers = Writers(mariadb, "job.orders", 5, threads=1, keys=3_000)
-    writers.pause = 0.02
+    writers = Writers(mariadb, "job.orders", 5, threads=1, keys=3_000, pause=0.02)
     with writers:
         query = made.start(spark)
         try:

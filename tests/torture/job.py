@@ -15,8 +15,6 @@ CONF = {
     # Lives are short: compiling more than simply costs more than it gains.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
     "spark.sql.shuffle.partitions": "2",
-    # As for the tests' own session: reads after a write are many here.
-    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.backlog.restart.maxAttempts": "8",
     "spark.backlog.restart.delay": "200 ms",
 }

@@ -44,8 +44,7 @@ def test_it_mends_exactly_what_differs_while_query_and_writers_go_on(
 ) -> None:
     create(server, "mended", ROWS)
     path, chance = str(tmp_path / "target"), random.Random(9)
-    writers = Beside(server, "verify.mended", 5, threads=2, keys=ROWS)
-    writers.pause = 0.02
+    writers = Beside(server, "verify.mended", 5, threads=2, keys=ROWS, pause=0.02)
     with writers:
         server.execute("UPDATE verify.mended SET n = n + 1 WHERE id = 0")
         query = started(source(server, "verify.mended", chunkSize=50), tmp_path, spark)

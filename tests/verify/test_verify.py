@@ -35,8 +35,7 @@ def test_finds_exactly_the_corrupted_keys_while_query_and_writers_go_on(
     made = orders.write("busy").trigger(processing_time="200 ms", interval_during_backlog="1 second")
     made = made.option("checkpointLocation", str(tmp_path / "checkpoint")).to(bs.DeltaUpsert(path, keys=["id"]))
     caplog.set_level(logging.INFO, logger="backlog_spark")
-    writers = Beside(server, "verify.busy", 3, threads=2, keys=ROWS)
-    writers.pause = 0.02
+    writers = Beside(server, "verify.busy", 3, threads=2, keys=ROWS, pause=0.02)
     with writers:
         query = made.start(spark)
         try:

@@ -145,10 +145,8 @@ def create(server: MySQLServer, table: str, kind: Kind) -> str:
 class KindWriters(Writers):
     """As `Writers`, for a table of a kind."""
 
-    pause = 0.01
-
     def __init__(self, server: MySQLServer, table: str, kind: Kind, names: list[str], seed: int) -> None:
-        super().__init__(server, table, seed, threads=3)
+        super().__init__(server, table, seed, threads=3, pause=0.01)
         self._kind = kind
         self._columns = names
         self._here = " AND ".join(f"{name} <=> %s" for name in names)

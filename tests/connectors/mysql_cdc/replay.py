@@ -74,13 +74,17 @@ def take(stream: MySqlCdcStreamReader, start: dict[str, Any]) -> tuple[dict[str,
 
 
 class Writers:
-    """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped."""
+    """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped.
 
-    pause = 0.004
+    ``pause`` is what each waits before it commits, in seconds. 20 ms leave the processor to a query beside them.
+    """
 
-    def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4, keys: int = KEYS) -> None:
+    def __init__(
+        self, server: MySQLServer, table: str, seed: int, threads: int = 4, keys: int = KEYS, pause: float = 0.004
+    ) -> None:
         self._server, self._table = server, table
         self._keys = keys
+        self._pause = pause
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed * 100 + i,)) for i in range(threads)]
         self.commits = 0
@@ -104,7 +108,7 @@ class Writers:
             try:
                 for _ in range(chance.randint(1, 6)):
                     self._statement(cursor, chance)
-                time.sleep(self.pause)
+                time.sleep(self._pause)
                 if chance.random() < 0.15:
                     connection.rollback()
                 else:
