@@ -49,7 +49,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_the_last_line_is_the_contracts() -> None:
     finished = run("-m", "benchmarks.snapshot")
@@ -84,6 +84,7 @@ SCHEMA = "id long, a string, b string"
 ROWS: list[tuple[Any, ...]] = [(1, "x", None), (2, "y", "z"), (3, None, "")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [

@@ -38,7 +38,7 @@ def sums(tables: list[pa.Table]) -> Counter[tuple[int, ...]]:
     return Counter(zip(*(found[name].to_pylist() for name in ("k", "v_sum", "v_count", "v_max")), strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("deaths", "losses"),
     [

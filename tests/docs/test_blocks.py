@@ -187,6 +187,7 @@ def numberless(text: str) -> str:
     return re.sub(r"\d[\d.,:]*", "N", text)
 
 
+@pytest.mark.slow
 def test_the_commands_run(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

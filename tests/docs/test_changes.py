@@ -26,7 +26,7 @@ ORDERS = pa.schema([("customer_id", pa.int64()), ("amount", pa.int64()), ("_chan
 CUSTOMERS = pa.schema([("id", pa.int64()), ("country", pa.string()), ("_change_type", pa.string())])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     given = {

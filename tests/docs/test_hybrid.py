@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from servers.kafka import KafkaServer
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_example_runs(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "hybrid_page")
     at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -26,6 +26,7 @@ CHANGED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", CHANGED)
 def test_the_job_copies_the_table_and_follows_it(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, page: str

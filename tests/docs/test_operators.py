@@ -29,6 +29,7 @@ def clicks(*given: tuple[str, str, int]) -> pa.Table:
     return pa.table(list(zip(*rows, strict=True)), schema=SCHEMA)
 
 
+@pytest.mark.slow
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     # At the switch time has come to second 120: Ann's first visit is over before her next click comes.

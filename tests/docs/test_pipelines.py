@@ -60,6 +60,7 @@ def test_the_page_names_every_command_and_the_names_of_completion() -> None:
         assert "_BACKLOG_SPARK_COMPLETE" in made(command, {}, "backlog-spark", "_BACKLOG_SPARK_COMPLETE").source()
 
 
+@pytest.mark.slow
 def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     for statement in (
         "DROP DATABASE IF EXISTS shop",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_examples_run(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "rules_page")
     topic.send({"id": n, "amount": n / 2} for n in range(100, 150))

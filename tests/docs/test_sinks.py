@@ -6,6 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from .blocks import ROOT, python_blocks
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from servers.mysql import MySQLServer
 
 
+@pytest.mark.slow
 def test_small_live_batches_go_past_spark(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -96,6 +96,7 @@ def wait(query: bs.BacklogQuery, rows: int) -> None:
     query.processAllAvailable()
 
 
+@pytest.mark.slow
 def test_it_works(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     lines = [f"{'WARN' if n % 10 else 'ERROR'} number {n}" for n in range(25_000)]

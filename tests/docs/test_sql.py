@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "sql.md"
 
 
+@pytest.mark.slow
 def test_the_example_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

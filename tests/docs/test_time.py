@@ -36,6 +36,7 @@ def test_settings_and_names_exist() -> None:
     assert {name for name in re.findall(r"`bs\.(\w+)", PAGE) if not hasattr(bs, name)} == set()
 
 
+@pytest.mark.slow
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     orders = [("ann", 10, at(0)), ("ann", 5, at(30)), ("bob", 7, at(40)), ("ann", 1, at(200)), ("eve", 2, at(210))]

@@ -30,6 +30,7 @@ def test_the_page_shows_a_result_as_it_is_printed() -> None:
     assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [repr(found)]
 
 
+@pytest.mark.slow
 def test_the_examples_find_and_repair_a_difference(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

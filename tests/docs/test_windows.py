@@ -40,7 +40,7 @@ def test_every_assigner_is_documented() -> None:
     assert told == {name for name in windows.__all__ if name.endswith("Windows")}
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     orders = [(1, "ann", 10, at(0)), (2, "ann", 20, at(5)), (3, "bob", 5, at(30)), (4, "ann", 7, at(70))]

@@ -16,8 +16,10 @@ def job_session(**conf: str) -> SparkSession:
 
     own = {
         "spark.driver.memory": "1g",
-        # Compiling more than simply costs more than it gains.
+        # Compiling costs more than it gains: classes by Java, and plans by Spark.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
     }
     return local_session("job", conf={**own, **conf})

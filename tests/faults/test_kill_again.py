@@ -59,7 +59,7 @@ def reads_rows(job: Job) -> bool:
     return job.offset(job.newest("commits")).get("hasTableEvents") is True and bool(job.running())
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("before", "moments"),
     [
@@ -104,7 +104,7 @@ def test_a_driver_that_is_killed_while_it_reads_again_loses_and_repeats_nothing(
         assert end["isBacklog"] == start["isProcessingBacklog"]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_driver_that_is_killed_reads_on_if_all_that_was_purged_meanwhile_was_read(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

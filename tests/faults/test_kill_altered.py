@@ -54,15 +54,16 @@ FILLED = "ALTER TABLE faults.altered ADD c DECIMAL(9,2) NOT NULL DEFAULT 1.5"
 REKEYED = "ALTER TABLE faults.altered MODIFY id INT AUTO_INCREMENT"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "moment"),
     [
         (ROUNDED, is_written),
-        pytest.param(FILLED, is_written, marks=pytest.mark.slow),
-        pytest.param(ROUNDED, is_planned, marks=pytest.mark.slow),
-        pytest.param(ROUNDED, is_committed, marks=pytest.mark.slow),
-        pytest.param(FILLED, is_planned, marks=pytest.mark.slow),
-        pytest.param(REKEYED, is_emptied, marks=pytest.mark.slow),
+        pytest.param(FILLED, is_written, marks=pytest.mark.grid),
+        pytest.param(ROUNDED, is_planned, marks=pytest.mark.grid),
+        pytest.param(ROUNDED, is_committed, marks=pytest.mark.grid),
+        pytest.param(FILLED, is_planned, marks=pytest.mark.grid),
+        pytest.param(REKEYED, is_emptied, marks=pytest.mark.grid),
     ],
 )
 def test_killed_after_an_alter(

@@ -219,6 +219,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
         assert not any(flags[1:]), "one commit in backlog"
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     table = "faults.workers"
     create(mysql, table)

@@ -112,7 +112,7 @@ def copy(mysql: MySQLServer, tmp_path: Path) -> Copy:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_kill_between_the_mark_and_the_first_rows_of_a_table_that_never_comes(
     spark: SparkSession, mysql: MySQLServer, copy: Copy, tmp_path: Path
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_kill_between_the_mark_and_the_first_rows_of_a_table_that_never_comes(
     copy.finished(spark, "later")
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_kill_while_the_tables_are_emptied(spark: SparkSession, mysql: MySQLServer, copy: Copy) -> None:
     """The batch with the truncate rows is in one table, and not in those that were dropped."""
     copy.create("b", "code VARCHAR(9) PRIMARY KEY, x INT, y INT")

@@ -16,7 +16,7 @@ from .event_log_job import FILES, MERGED, STEPS
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "merges",
     [

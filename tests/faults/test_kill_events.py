@@ -66,7 +66,7 @@ class Patient(Writers):
                 raise
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("how", "moment"),
     [

@@ -77,7 +77,7 @@ def described(tmp_path: Path, *, broker: str, topic: str, during: str | None) ->
 
 
 # Killed when so many of the bounded sources have finished: two of three, or after each.
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("kills", [[2], pytest.param([1, 2, 3], marks=pytest.mark.grid)], ids=["some", "all"])
 def test_each_finishes_once_and_the_query_goes_on(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path, kills: list[int]

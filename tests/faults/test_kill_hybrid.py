@@ -105,6 +105,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("road", "during", "lives"), CASES)
 def test_a_killed_driver_loses_and_repeats_nothing(
     spark: SparkSession,
@@ -211,7 +212,7 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: Kafk
     assert (found.count(), found.distinct().count()) == (480_000, 480_000)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_killed_while_an_entry_of_the_log_is_mended(spark: SparkSession, tmp_path: Path) -> None:
     """Otherwise Spark would plan the batch again with other rows, and Delta would skip it because of its number."""
     for folder, count in (("files", 2), ("later", 1)):

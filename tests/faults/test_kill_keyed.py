@@ -74,6 +74,7 @@ def live_until_killed(job: dict[str, str], point: str, log: Path) -> None:
 SOME = ["while tasks fold"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [SOME, pytest.param(list(POINTS), marks=pytest.mark.grid)], ids=["some", "all"])
 def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
     chance = random.Random(3)
@@ -204,7 +205,7 @@ def test_time_and_side_outputs_survive(
     timed_and_compared(spark, job, points, tables)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "points",
     [
@@ -299,7 +300,7 @@ def all_paired(shape: str) -> list[str]:
     return [end, rows, *others] if shape in ("chain", "join") else [rows, end, *others]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("shape", "points"),
     [

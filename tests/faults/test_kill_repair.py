@@ -43,7 +43,7 @@ def is_corrupted(job: Job) -> bool:
     return done > 0 and not is_repaired(job)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("moment", [is_repaired, pytest.param(is_corrupted, marks=pytest.mark.grid)])
 def test_a_driver_that_is_killed_around_a_repair_loses_and_repeats_nothing(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, moment: object

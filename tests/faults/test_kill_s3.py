@@ -65,7 +65,7 @@ def test_keyed_query(store: dict[str, str], tmp_path: Path, points: list[str], s
     assert found == Counter(zip(*(sums[n].to_pylist() for n in ("k", "v_sum", "v_count", "v_max")), strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("moments", [["between"], pytest.param(MOMENTS, marks=pytest.mark.grid)], ids=["some", "all"])
 def test_files_that_delta_rs_commits(store: dict[str, str], tmp_path: Path, moments: list[str]) -> None:
     table, noted = f"s3a://lake/files {len(moments)}", tmp_path / "noted"

@@ -151,7 +151,7 @@ def check(spark: SparkSession, server: MySQLServer, job: Job, times: int) -> Non
 PAUSED = (("execute-snapshot", T), ("pause-snapshot", None))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("moments", "signals"),
     [

@@ -54,7 +54,7 @@ class Swappers(PlainWriters):
             self._stop.wait(1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "moments",
     [

@@ -44,6 +44,7 @@ def newest_of(root: Path, name: str) -> int:
     return max(transactions(root / "lake" / "killed" / name), default=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed_again", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_a_killed_copy_of_a_database_is_exact(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, is_killed_again: bool
@@ -120,7 +121,8 @@ def check_notes(root: Path, names: tuple[str, ...]) -> None:
         assert noted.get(name, -1) >= max((batch for batch in written if batch <= committed), default=-1), name
 
 
-@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.grid)])
 def test_a_kill_around_the_note_of_a_batch(spark: SparkSession, tmp_path: Path, moment: str) -> None:
     """Spark repeats the batch. Until it is noted, a table may be put back as it was before the batch."""
     lake, copy, log = tmp_path / "lake", tmp_path / "copy", tmp_path / "log"

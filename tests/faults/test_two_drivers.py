@@ -97,6 +97,7 @@ def job_on(root: Path, mysql: MySQLServer, table: str, during: str = "1 second")
     return Job(root, options(mysql, table, chunkSize=1_000, maxRowsPerBatch=2_000), during)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment", [in_snapshot, pytest.param(in_binary_log, marks=pytest.mark.grid)], ids=lambda moment: moment.__name__
 )

@@ -56,6 +56,7 @@ class Recorded(BatchState):
         return super().write(fold, rows, batch_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(FOLDS))
 def test_one_read_and_one_write_a_batch(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     fold = FOLDS[kind]()

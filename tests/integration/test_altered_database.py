@@ -159,7 +159,7 @@ def _try(spark: SparkSession, server: MySQLServer, folder: Path, seed: int, tabl
         copy.close()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_each_altered_table_of_a_copied_database_equals_its_source(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

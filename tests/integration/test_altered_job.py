@@ -44,7 +44,8 @@ def until(query: bs.BacklogQuery, condition: Callable[[], bool]) -> None:
     wait(lambda: not query.isProcessingBacklog and condition(), query)
 
 
-@pytest.mark.parametrize("during", [None, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("during", [None, pytest.param(0, marks=pytest.mark.grid)])
 def test_an_upserted_table_equals_its_source(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, during: int | None
 ) -> None:
@@ -93,6 +94,7 @@ def history(spark: SparkSession, path: Path) -> list[dict[str, str]]:
     return [row[0] for row in found]
 
 
+@pytest.mark.slow
 def test_each_table_of_a_copied_database_equals_its_source(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_source_sizes_its_batches_and_the_trigger_spaces_them(
     assert given == [{"interval": None, "intervalDuringBacklog": expected}]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_keyed_operators_that_do_not_run_sorted(
     spark: SparkSession, tmp_path: Path, given: list[dict[str, str | None]]
 ) -> None:

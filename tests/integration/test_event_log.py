@@ -53,6 +53,7 @@ def documented() -> dict[str, set[str]]:
     return {kind: set(re.findall(r"`(\w+)`", fields)) for kind, fields in names.items()}
 
 
+@pytest.mark.slow
 def test_a_query_writes_down_what_happens(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "written_down", 1)
     (tmp_path / "old").mkdir()

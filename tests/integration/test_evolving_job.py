@@ -26,6 +26,7 @@ def start(spark: SparkSession, server: MySQLServer, root: Path, *, merge_schema:
     return made.to(bs.DeltaUpsert(str(root / "t"), keys=["id"], merge_schema=merge_schema)).start(spark)
 
 
+@pytest.mark.slow
 def test_the_query_goes_on_with_the_new_column(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     mysql.execute("DROP DATABASE IF EXISTS altered")
     mysql.execute("CREATE DATABASE altered")

@@ -88,6 +88,7 @@ def test_one_table(spark: SparkSession, mysql: MySQLServer, tmp_path: Path, seed
     assert not (tmp_path / "c" / "backlog" / "sink" / "keys").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["1 s", pytest.param("0", marks=pytest.mark.grid)])
 def test_each_table_of_a_database(spark: SparkSession, mysql: MySQLServer, tmp_path: Path, during: str) -> None:
     """One has other rows now, one has none, one is new, and one is gone: that one keeps its rows."""
@@ -125,6 +126,7 @@ def test_each_table_of_a_database(spark: SparkSession, mysql: MySQLServer, tmp_p
     assert contents(spark, tmp_path / "lake" / "existing" / "gone") == lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.grid)])
 def test_two_sources_in_one_query(spark: SparkSession, mysql: MySQLServer, tmp_path: Path, named: bool) -> None:
     """The rows of both tables are replaced, and those of a third one stay. Without the names all stay."""
@@ -163,6 +165,7 @@ def test_two_sources_in_one_query(spark: SparkSession, mysql: MySQLServer, tmp_p
         assert found.where("v = 'new'").count() == sum(map(len, there.values()))
 
 
+@pytest.mark.slow
 def test_queries_that_share_a_new_target(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     """The second one finds rows that are not its own, and a new checkpoint of the first finds some as well."""
     create(mysql, "a", "b")
@@ -175,6 +178,7 @@ def test_queries_that_share_a_new_target(spark: SparkSession, mysql: MySQLServer
     assert contents(spark, tmp_path / "t") == Counter([(1, 1, "a"), (2, 2, "a"), (11, 1, "b")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{"startup.mode": "latest"}, pytest.param({"skipped.operations": "d"}, marks=pytest.mark.grid)]
 )

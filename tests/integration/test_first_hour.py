@@ -54,6 +54,7 @@ def run(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     done = run(
@@ -72,7 +73,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path) -> None:
     done = run(
@@ -92,6 +93,7 @@ def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path)
     assert "locally checkpointed" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     done = run("start(0)", tmp_path, PYSPARK_PYTHON="/nonexistent/python")

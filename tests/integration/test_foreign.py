@@ -60,7 +60,7 @@ def batches(checkpoint: Path) -> int:
     return max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()) + 1
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_files_are_worked_off_in_rounds_and_then_followed(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
     files(source, 0, 60)
@@ -192,6 +192,7 @@ def test_what_cannot_work_is_refused(spark: SparkSession, tmp_path: Path) -> Non
         bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark)
 
 
+@pytest.mark.slow
 def test_a_failed_query_is_restarted_and_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
     files(source, 0, 8)

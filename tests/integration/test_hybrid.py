@@ -105,7 +105,7 @@ def test_files_then_a_topic_that_grows(
     assert job.written() == Counter(range(700))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_delta_table_then_files_then_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "three_phases", 1)
     table = tmp_path / "table"
@@ -161,6 +161,7 @@ def test_a_topic_that_begins_where_the_files_end(spark: SparkSession, kafka: Kaf
     assert sum(starts.values()) == 119, "it begins an hour before the files' last row"
 
 
+@pytest.mark.slow
 def test_what_retention_takes_while_files_are_read_is_noticed(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path
 ) -> None:

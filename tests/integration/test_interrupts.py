@@ -37,6 +37,7 @@ def test_ctrl_c_ends_a_query_after_its_batch(tmp_path: Path) -> None:
     assert "Query numbers has ended after a whole batch." in told
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_ctrl_c_between_batches_is_no_failure_of_a_source(tmp_path: Path) -> None:
     outcome, told = interrupted(tmp_path, 0)
@@ -46,7 +47,7 @@ def test_ctrl_c_between_batches_is_no_failure_of_a_source(tmp_path: Path) -> Non
     assert "terminated with error" not in told
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     (raised, status, _, planned, committed), told = interrupted(tmp_path, 2)
@@ -54,8 +55,9 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert "Query numbers was stopped. Its next start replays the batch that was running." in told
 
 
+@pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize("times", [-1, pytest.param(-2, id="before the restart", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [-1, pytest.param(-2, id="before the restart", marks=pytest.mark.grid)])
 def test_ctrl_c_does_not_hide_a_failure(tmp_path: Path, times: int) -> None:
     (raised, status, wrote, planned, committed), told = interrupted(tmp_path, times)
     assert raised not in ("", "KeyboardInterrupt")

@@ -90,6 +90,7 @@ def test_what_cannot_be_asked_is_refused(spark: SparkSession, kafka: KafkaServer
         pinned(spark, {**options(kafka, topic), "subscribe": "native_missing"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loses", [True, False])
 def test_what_happens_while_files_are_read(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path, loses: bool
@@ -135,7 +136,7 @@ def test_what_happens_while_files_are_read(
     assert written(spark, tmp_path / "target") == expected + Counter(range(50, 60))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_files_that_are_written_before_their_phase_begins_are_not_read_from_the_topic_too(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path
 ) -> None:

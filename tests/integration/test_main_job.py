@@ -132,6 +132,7 @@ def test_far_behind_the_log_is_backlog_again(spark: SparkSession, mysql: MySQLSe
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.lag").values())
 
 
+@pytest.mark.slow
 def test_available_now_copies_the_table_and_ends(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "once")
     made = writer(mysql, "once", tmp_path).trigger(available_now=True)

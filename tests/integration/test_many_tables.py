@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import backlog_spark as bs
 from tests.connectors.mysql_cdc.replay import options
 
@@ -34,6 +36,7 @@ def change(server: MySQLServer) -> None:
     server.execute("INSERT INTO shards.part_1 VALUES (1000, 1)")
 
 
+@pytest.mark.slow
 def test_shards_go_into_one_table(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql)
     given = {k: v for k, v in options(mysql, "", tablePattern=r"shards\.part_\d", maxRowsPerBatch=250).items() if v}

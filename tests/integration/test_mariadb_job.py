@@ -24,6 +24,7 @@ def mariadb(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) ->
     return pool(request.param)
 
 
+@pytest.mark.slow
 def test_backlog_and_log_under_writers_stopped_in_between_give_the_exact_table(
     spark: SparkSession, mariadb: MySQLServer, tmp_path: Path
 ) -> None:

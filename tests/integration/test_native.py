@@ -45,6 +45,7 @@ def live(reader: DataStreamReader, kafka: KafkaServer, topic: Topic, limit: int 
     return frame.selectExpr("from_json(cast(value AS string), 'n long').n AS n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during", ["20 seconds", *(pytest.param(d, marks=pytest.mark.grid) for d in ("0", None))])
 def test_files_then_kafka(spark: SparkSession, kafka: KafkaServer, tmp_path: Path, during: str | None) -> None:
     topic = Topic(kafka, f"native_{len(during or '')}")
@@ -99,7 +100,7 @@ def test_files_then_kafka(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     assert written(spark, target) == Counter(range(count + 100))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_delta_then_kafka_does_not_follow_the_table(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "native_delta")
     source, target = tmp_path / "source", tmp_path / "target"

@@ -73,7 +73,7 @@ def reads(path: str, by: str) -> Any:
     return lambda reader, ctx: calls[by](reader)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("by", ["parquet", *(pytest.param(n, marks=pytest.mark.grid) for n in ("load", "option"))])
 def test_overlapping_records_are_left_out(spark: SparkSession, kafka: KafkaServer, tmp_path: Path, by: str) -> None:
     topic = Topic(kafka, f"handover_{by}", 3)
@@ -109,7 +109,7 @@ def test_overlapping_records_are_left_out(spark: SparkSession, kafka: KafkaServe
     assert written(spark, tmp_path / "target") == Counter([*range(130), 1000, 95, None, None])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_files_then_a_delta_table_then_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "handover_delta", 1)
     rows(spark, 0, 50).write.json(str(tmp_path / "old"))

@@ -62,7 +62,7 @@ def python(*arguments: str, path: Path, cwd: Path) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_format_is_there_without_an_import(mysql: MySQLServer, installed: Path, tmp_path: Path) -> None:
     mysql.execute("CREATE DATABASE reg")
     mysql.execute("CREATE TABLE reg.t (id INT PRIMARY KEY, v VARCHAR(10))")

@@ -122,7 +122,7 @@ JOB = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_sources_run_and_the_rest_is_refused(server: str, mysql: MySQLServer, tmp_path: Path) -> None:
     mysql.execute("CREATE DATABASE connect")
     mysql.execute("CREATE TABLE connect.t (id INT PRIMARY KEY, v VARCHAR(10))")

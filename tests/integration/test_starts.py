@@ -41,6 +41,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     append(tmp_path / "s", pa.table({"k": [1]}), backlog=False)
 
 
+@pytest.mark.slow
 def test_each_session_of_an_application_has_the_sources(spark: SparkSession, tmp_path: Path) -> None:
     for number, session in enumerate((spark, spark.newSession())):
         sink, root = Collect(), tmp_path / str(number)

@@ -220,7 +220,7 @@ def test_an_error_of_the_sink_is_reported_even_while_the_run_ends(
     assert sorted(row.n for rows in sink.batches.values() for row in rows) == list(range(40))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_all_available_rows_include_those_of_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from .submitting import bare_python, submit, zipped_package
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_py_files_alone_are_enough_and_settings_come_from_all_three_places(tmp_path: Path) -> None:
     zipped, bare = zipped_package(tmp_path), bare_python(tmp_path)

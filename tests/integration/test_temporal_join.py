@@ -22,6 +22,7 @@ LIMIT_S = 300
 
 
 # SQL is translated into the calls of the other form.
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [pytest.param(False, id="api", marks=pytest.mark.grid), pytest.param(True, id="sql")])
 def test_every_click_of_a_user_in_the_snapshot_is_joined(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, sql: bool

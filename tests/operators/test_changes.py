@@ -153,6 +153,7 @@ HISTOGRAM = "SELECT n, count(*) AS users FROM (SELECT user, count(*) AS n FROM g
 FIRST = "first(user) AS u"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("make", "sql", "sizes", "backlog"),
@@ -229,7 +230,7 @@ def test_a_row_is_found_again_in_another_time_zone(spark: SparkSession) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, tmp_path: Path) -> None:
     """Aggregate, filter, join, aggregate: a result that no longer passes the filter retracts its pairs."""
@@ -264,7 +265,7 @@ def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, 
     assert sink.backlog[min(sink.batches)], "the results of the backlog come with the batch that ends it"
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(("backlog", "ttl"), [((1, 2), None), pytest.param((0, 1), "1 hour", marks=pytest.mark.grid)])
 def test_both_inputs_are_results(
@@ -321,7 +322,7 @@ def test_both_inputs_are_results(
     assert not query.exception()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_state_is_read_with_changes_that_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
     """In one key group with many buckets. Live batches delete, change and add some keys."""
     keys = 12_000
@@ -386,6 +387,7 @@ def test_changes_that_are_asked_for(spark: SparkSession, tmp_path: Path) -> None
     assert not sink.schema[CHANGE_TYPE].metadata, "our mark is not for a table"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("kind", "asks_first"),
@@ -422,7 +424,7 @@ def test_a_checkpoint_is_with_changes_or_without(
         start(asks=not asks_first)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None:
     """HAVING: a key whose result no longer passes leaves the table, as does one whose last row is deleted."""

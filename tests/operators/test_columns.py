@@ -44,7 +44,7 @@ def put_out(
     return rows()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_parts_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
     """In rows of the other side, and of no match, they are."""
@@ -89,6 +89,7 @@ def test_changes_of_rows_with_columns_row_and_sign(spark: SparkSession, tmp_path
     assert newest == {"a": 5, "b": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_functions_see_the_change_type(spark: SparkSession, tmp_path: Path) -> None:
     class Told(bs.KeyedProcessFunction):
@@ -136,7 +137,7 @@ def test_names_of_internal_columns_of_operators(spark: SparkSession, tmp_path: P
     assert sorted(map(tuple, found)) == [(1, 1), (1, 1), (2, 0), (2, 0)]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_rows_of_windows_are_reduced_in_others(spark: SparkSession, tmp_path: Path) -> None:
     for second, backlog in ((0, True), (25, False), (100, False)):
@@ -175,6 +176,7 @@ IN_SQL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize("text", [pytest.param(t, marks=[pytest.mark.grid] * (t.count("%") != 1)) for t in IN_SQL])
 def test_names_of_internal_columns_of_sql(spark: SparkSession, tmp_path: Path, text: str) -> None:

@@ -85,7 +85,7 @@ def plain(rows: list[Any], width: int) -> list[Any]:
 SOME = {("chain", False), ("function", True)}
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("shape", "ends"),
     [
@@ -151,7 +151,7 @@ class Waiting(bs.KeyedProcessFunction):
         yield ctx.get_current_key(), None, True
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_timers_fire_by_the_clock_while_a_source_in_backlog_is_quiet(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", table((1, 1)), backlog=True)
     source = bs.source("scripted", name="s", path=tmp_path / "s")

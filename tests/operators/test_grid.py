@@ -189,6 +189,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(("example", "operator"), SAMPLE, ids=str)
 def test_a_sample(spark: SparkSession, tmp_path: Path, example: Example, operator: Operator) -> None:

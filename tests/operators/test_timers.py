@@ -136,6 +136,7 @@ batches = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [pytest.param(Chatty, marks=pytest.mark.grid), Ending])
 @given(st.data(), batches, st.booleans())
 def test_an_interrupted_run_is_the_golden_run(
@@ -301,7 +302,7 @@ def put_out(sink: Collect) -> Counter[Any]:
     return Counter(tuple(row) for batch in sink.batches.values() for row in batch)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans", "interrupted")
 @pytest.mark.parametrize("during", [0, pytest.param(None, marks=pytest.mark.grid)])
 def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path, during: Any) -> None:
@@ -341,6 +342,7 @@ def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path,
     assert not put_out(again)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "interrupted")
 def test_the_watermark_is_passed_on_when_the_last_timer_has_fired(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", events(0, 240), backlog=False)
@@ -367,6 +369,7 @@ class NextDay(Echo):
         ctx.timer_service().register_event_time_timer(ctx.timestamp() + 86_400_000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interrupted")
 def test_remaining_timers_do_not_wait_for_the_next_tick(spark: SparkSession, tmp_path: Path) -> None:
     """The first batch after a start gets the earlier watermark, and there is no second tick."""
@@ -413,6 +416,7 @@ class Later(bs.KeyedProcessFunction):
         yield ctx.get_current_key(), max(0, timestamp - timers.current_watermark())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_event_time_follows_the_clock_after_the_backlog(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", events(0, 20), backlog=True)

@@ -85,6 +85,7 @@ def runs(root: Path) -> list[tuple[int, str, int]]:
             continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "backlog", "live", "partitions"),
     # micro-batches in backlog and after it: none, all in one, many
@@ -125,6 +126,7 @@ def test_batch_then_stream_is_one_batch(
             assert len(sink.batches[number]) == len(expected(spark, [table]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False])
 def test_state_is_handed_over_by_its_files_or_by_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
@@ -148,7 +150,7 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
     assert len(made) == 1 + whole
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_query_that_began_in_pandas_stays_in_pandas(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +340,7 @@ def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_
         spark.conf.unset("spark.backlog.restart.maxAttempts")
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("before", ["live", pytest.param("off", marks=pytest.mark.grid)])
 def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path, before: str) -> None:
     """The source was live before, or the feature was off while it was in backlog."""
@@ -394,6 +396,7 @@ def test_a_chain_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     assert {k: v[:2] for k, v in sink.newest(1).items()} == {(1,): (106, 2)}
 
 
+@pytest.mark.slow
 def test_available_now_ends_in_backlog_too(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(31)
     tables = [rows(chance, 100, n * 1_000) for n in range(4)]
@@ -409,6 +412,7 @@ def test_available_now_ends_in_backlog_too(spark: SparkSession, tmp_path: Path) 
     assert sink.newest(len(KEYS)) == expected(spark, tables)
 
 
+@pytest.mark.slow
 def test_keys_are_kept_whatever_form_the_users_files_have(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
     table = pa.table({"at": pa.array([at], pa.timestamp("us", tz="UTC")), "v": pa.array([1], pa.int64())})
@@ -439,6 +443,7 @@ def test_without_ansi_mode_sums_would_overflow_unseen(spark: SparkSession, tmp_p
         spark.conf.unset("spark.sql.ansi.enabled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", [1, pytest.param(2, marks=pytest.mark.grid)])
 def test_a_later_stay_in_backlog_is_merged_and_emitted_at_its_end(
     spark: SparkSession, tmp_path: Path, later: int
@@ -544,7 +549,7 @@ class Watching(Collect):
             raise ValueError("the disk is full")
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("shape", "fails"),
     [

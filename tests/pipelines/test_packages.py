@@ -42,6 +42,7 @@ def test_a_pipeline_without_sql_kafka_and_mysql_needs_none_of_their_packages(tmp
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("package", ["deltalake", "pyspark", "pydantic", "yaml"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path, package: str) -> None:

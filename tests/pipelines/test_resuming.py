@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OF_CHECKPOINT = "the checkpoint was made with"
 
 
+@pytest.mark.slow
 def test_other_settings_on_a_checkpoint(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     file, root = tmp_path / "p.yaml", tmp_path / "lake"
 

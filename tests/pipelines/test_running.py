@@ -83,6 +83,7 @@ def settings(**more: str) -> str:
     return "".join(f"    {name}: {json.dumps(text)}\n" for name, text in given.items())
 
 
+@pytest.mark.slow
 def test_sql_and_functions(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "piped")
     file = tmp_path / "pipeline.yaml"
@@ -164,6 +165,7 @@ sink:
     assert [query.exception() for query in queries] == [None, None]
 
 
+@pytest.mark.slow
 def test_side_outputs_have_sinks_of_the_same_query(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "split")
     file = tmp_path / "pipeline.yaml"
@@ -191,7 +193,7 @@ pipeline: {{name: split, checkpoint: {tmp_path}/c, interval: 100 ms, intervalDur
         start(load(str(file)), spark)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_ctrl_c_ends_between_two_batches_and_the_next_run_goes_on(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:
@@ -279,11 +281,12 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize(
     "theirs",
     [
-        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(None, marks=pytest.mark.grid),
         "--conf spark.own.c=theirs --name x --properties-file {file} pyspark-shell",
     ],
 )

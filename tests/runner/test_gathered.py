@@ -139,6 +139,7 @@ JOINS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["over", *JOINS])
 def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Its windows and joins need no other exchange, and the results equal those of a version."""
@@ -196,6 +197,7 @@ def test_a_small_build_side_is_a_hash_table(
     assert all(row[3:] == newest[row[0]] for row in found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coalesces", ["true", "false"])
 def test_the_exchange_of_many_rows_is_sorted_in_pieces(spark: SparkSession, coalesces: str) -> None:
     with session_conf(spark, {"spark.sql.adaptive.coalescePartitions.enabled": coalesces}):
@@ -231,6 +233,7 @@ def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, colum
     assert len({tuple(row)[:2] for row in counted.collect()}) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["id % 100", "nullif(id % 5, 0)", "collate(chr(65 + id % 60), 'UTF8_LCASE')"])
 def test_each_of_two_sides_is_read_alone(spark: SparkSession, key: str) -> None:
     """Each side is joined without another exchange, except for collated texts, which Spark compares by another key."""
@@ -332,6 +335,7 @@ class Newest(bs.WindowFunction):
 CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVAL 100 YEARS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "written"),
     [

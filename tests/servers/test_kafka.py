@@ -48,6 +48,7 @@ def _send(server: KafkaServer, topic: str, *values: bytes, **settings: object) -
     assert producer.flush(30) == 0
 
 
+@pytest.mark.slow
 def test_data_and_port_survive_restart_and_kill(capfd: pytest.CaptureFixture[str]) -> None:
     with KafkaServer() as server:
         port, controller = server.port, server.address("CONTROLLER")
@@ -76,6 +77,7 @@ def test_data_and_port_survive_restart_and_kill(capfd: pytest.CaptureFixture[str
     capfd.readouterr()  # the clients' complaints of a broker that is away
 
 
+@pytest.mark.slow
 def test_two_servers_are_two_clusters_and_take_options(tmp_path: Path) -> None:
     options = {"message.max.bytes": "54321"}
     with KafkaServer() as one, KafkaServer(datadir=tmp_path / "data", options=options) as two:

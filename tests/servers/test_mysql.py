@@ -102,6 +102,7 @@ def test_two_servers_at_once_are_two_servers(mysql: MySQLServer) -> None:
         assert other.execute(settings) == ((0, "OFF", 17, 0),)
 
 
+@pytest.mark.slow
 def test_data_and_port_survive_restart_and_kill() -> None:
     with MySQLServer() as server:
         port = server.port

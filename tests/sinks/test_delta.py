@@ -68,6 +68,7 @@ def log_of(path: Path | str) -> list[tuple[str, list[tuple[str, int]]]]:
 BACKLOG: list[Change] = [(1, "a", "insert", 0), (2, "b", "insert", 0), (3, None, "insert", 0)]
 
 
+@pytest.mark.slow
 def test_append_then_merge(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "t a b"
     sink = opened(spark, table)
@@ -180,6 +181,7 @@ def test_merge_without_the_promise(spark: SparkSession, tmp_path: Path, is_backl
     assert log_of(tmp_path)[1:] == [("MERGE", [("app", 0)])]
 
 
+@pytest.mark.slow
 def test_foreign_table(spark: SparkSession, tmp_path: Path) -> None:
     existing = [Row(NAME="old", id=1, note="kept"), Row(NAME="old", id=6, note=None)]
     spark.createDataFrame(existing, "NAME string, id bigint, note string").write.format("delta").save(str(tmp_path))
@@ -329,6 +331,7 @@ def test_a_table_that_lost_batches_is_refused(spark: SparkSession, tmp_path: Pat
         sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=2, newest_committed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reopens", [False, True])
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_table_with_gaps_that_lost_batches_is_refused(
@@ -449,6 +452,7 @@ def test_names_that_no_batch_could_be_written_with(
         assert spark.read.format("delta").load(str(table)).select(name).collect() == [("a",)]
 
 
+@pytest.mark.slow
 def test_a_wider_type(spark: SparkSession, tmp_path: Path) -> None:
     """A table follows a type that became wider, and keeps it when a batch from before the change is repeated."""
 

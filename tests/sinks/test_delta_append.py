@@ -119,6 +119,7 @@ def failing(spark: SparkSession, path: Path, rows: DataFrame) -> DataFrame:
     return rows.repartition(2).mapInArrow(fail, rows.schema)
 
 
+@pytest.mark.slow
 def test_a_batch_that_failed_half_way_is_written_once_by_the_next_try(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, tmp_path)
     sink.write(events(spark, SOME), BatchInfo(0, False))
@@ -159,6 +160,7 @@ def test_a_query_that_died_between_the_two_commits_adds_nothing_twice(spark: Spa
     assert versions == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_existing_table_is_appended_to(spark: SparkSession, tmp_path: Path) -> None:
     there = [("mon", 5, "kept")]
     spark.createDataFrame(there, "DAY string, id bigint, note string").write.format("delta").save(str(tmp_path))

@@ -136,6 +136,7 @@ def test_a_merge_gives_way_to_a_writer_that_changes_its_files(tmp_path: Path, ot
     assert len(late.file_uris()) < 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merges", [1, pytest.param(30, marks=pytest.mark.grid)])
 def test_two_cares_and_a_writer_at_the_same_time_keep_every_row(tmp_path: Path, merges: int) -> None:
     """Two queries that write to one table each look after it, while rows are deleted too."""
@@ -182,6 +183,7 @@ def test_two_cares_and_a_writer_at_the_same_time_keep_every_row(tmp_path: Path, 
     assert sum(merged.values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.grid)])
 def test_a_kill_at_any_moment_loses_and_duplicates_nothing(tmp_path: Path, kills: int) -> None:
@@ -316,7 +318,7 @@ def test_a_batch_is_known_when_only_the_checkpoint_has_it(tmp_path: Path, spark:
     assert found("id > 10 and id < 14") == [11, 12, 13]  # by the statistics of merged files
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_timestamps_that_spark_wrote_stay(tmp_path: Path, spark: SparkSession) -> None:
     """Spark's INT96 has nanoseconds, which end in the year 2262 for most other readers."""
     from pyspark.sql import functions as f
@@ -364,6 +366,7 @@ def test_files_of_the_old_calendar_stay_as_they_are(tmp_path: Path, spark: Spark
     assert Counter(row.day for row in found.collect()) == {date(1200, 2, 3): SMALL + 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", ["deletion vectors", "column mapping"])
 def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: SparkSession, feature: str) -> None:
     path = str(tmp_path / "t")
@@ -376,7 +379,7 @@ def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: 
     assert not [done for done in care_of(DeltaTable(path)) if done.files]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.grid)])
 def test_a_concurrent_optimize_by_spark_duplicates_nothing(tmp_path: Path, spark: SparkSession, times: int) -> None:
     from delta.tables import DeltaTable as SparkTable

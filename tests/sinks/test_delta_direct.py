@@ -71,6 +71,7 @@ SECOND: tuple[Change, ...] = (
 MERGED = Counter([(1, "a1"), (None, "n1"), (3, "c")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows", [(0, 100), (100, 0), *(pytest.param(same, marks=pytest.mark.grid) for same in ((0, 0), (100, 100)))]
 )
@@ -108,7 +109,7 @@ def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     assert "bytes" in road(wide)[1]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, upsert(tmp_path))
     sink.write(changes(spark, *FIRST), BatchInfo(0, False))
@@ -122,7 +123,8 @@ def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark:
     assert rows_of(spark, tmp_path) == MERGED
 
 
-@pytest.mark.parametrize("small_batch_rows", [0, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("small_batch_rows", [0, pytest.param(100, marks=pytest.mark.grid)])
 def test_another_writers_commit_costs_a_try_and_no_row(
     spark: SparkSession, tmp_path: Path, small_batch_rows: int
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_table_that_is_gone_is_refused(spark: SparkSession, tmp_path: Path) ->
         sink.write(changes(spark, *SECOND), BatchInfo(1, False))
 
 
+@pytest.mark.slow
 def test_timestamps_that_delta_rs_would_change_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     schema = StructType().add("id", LongType()).add("at", "timestamp")
     every_row: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}
@@ -208,6 +211,7 @@ def test_refused_sizes(setting: str, value: Any) -> None:
         DeltaAppend("/t", **{setting: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keyed", "small_batch_rows", "columns", "problem"),
     [
@@ -234,6 +238,7 @@ def test_a_column_that_another_writer_has_changed_is_refused(
     assert spark.read.format("delta").load(table).collect() == other.collect()
 
 
+@pytest.mark.slow
 def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,7 +254,7 @@ def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(
     assert "hunter22" not in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     made, table = tmp_path / "made", tmp_path / "t"
     spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS NAME").write.parquet(str(made))
@@ -265,7 +270,7 @@ def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSessi
     assert rows_of(spark, table) == Counter([(0, "old"), (1, "new"), (2, "old")])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_clone_whose_files_are_elsewhere_is_merged_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS name").write.format("delta").save(str(tmp_path / "source"))
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` SHALLOW CLONE delta.`{tmp_path}/source`")

@@ -44,7 +44,7 @@ def changes(table: str, *rows: Change) -> Sequence[Change]:
     return [("db", table, *row) for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("is_backlog", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_the_rows_of_one_of_several_tables(spark: SparkSession, tmp_path: Path, is_backlog: bool) -> None:
     sink = sink_of(spark, tmp_path, WITH_TABLE, one_table=False)
@@ -76,6 +76,7 @@ def test_the_rows_of_one_of_several_tables(spark: SparkSession, tmp_path: Path, 
     assert rows_of(spark, tmp_path) == [("db", "a", 3, "3"), ("db", "b", 5, "5"), ("other", "a", 1, "o")]
 
 
+@pytest.mark.slow
 def test_all_rows_of_the_only_table(spark: SparkSession, tmp_path: Path) -> None:
     sink = sink_of(spark, tmp_path, ALONE, one_table=True)
     sink.write(spark.createDataFrame([(1, "1", "insert", 0), (None, "n", "insert", 0)], ALONE), BatchInfo(0, True))
@@ -87,6 +88,7 @@ def test_all_rows_of_the_only_table(spark: SparkSession, tmp_path: Path) -> None
     assert rows_of(spark, tmp_path) == [(1, "new"), (7, "7")]
 
 
+@pytest.mark.slow
 def test_a_table_with_columns_of_its_own_that_are_named_like_the_source_s(spark: SparkSession, tmp_path: Path) -> None:
     sink = DeltaUpsert(str(tmp_path), ["id"], metadata_columns=METADATA)
     sink.open(SinkContext(spark, "app", WITH_TABLE, True, of_one_table=True))
@@ -102,6 +104,7 @@ def test_a_table_with_columns_of_its_own_that_are_named_like_the_source_s(spark:
     assert rows_of(spark, tmp_path) == [("c", None, 4, "4")]
 
 
+@pytest.mark.slow
 def test_refused_where_the_rows_are_not_known(spark: SparkSession, tmp_path: Path) -> None:
     event = spark.createDataFrame([(None, None, "truncate", 2)], ALONE)
     info = BatchInfo(0, False, has_table_events=True)

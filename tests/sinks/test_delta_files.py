@@ -74,7 +74,7 @@ def added(path: Path, version: int) -> list[Any]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("partitioned", [pytest.param(False, marks=pytest.mark.grid), True])
 def test_the_log_says_what_it_would_say_of_deltas_own_append(
     spark: SparkSession, tmp_path: Path, partitioned: bool
@@ -184,7 +184,7 @@ def test_backlog_of_unique_keys_is_added_and_other_batches_are_merged(spark: Spa
     assert rows_of(table(spark, tmp_path)) == [(2,)]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_files_are_kept_when_another_writer_is_faster(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +248,7 @@ def test_without_deltas_inner_classes_spark_commits(
     assert rows_of(table(spark, tmp_path)) == [(0,), (1,)]
 
 
+@pytest.mark.slow
 def test_one_of_several_queries_creates_the_table(spark: SparkSession, tmp_path: Path) -> None:
     start = threading.Barrier(6)
 
@@ -282,7 +283,7 @@ def test_an_empty_log_directory_is_no_table(spark: SparkSession, tmp_path: Path)
     assert rows_of(table(spark, tmp_path / "t")) == [(0,), (1,)]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_what_a_failed_batch_leaves_is_removed_by_vacuum(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, DeltaAppend(str(tmp_path), partition_by=["_p"]), "id bigint, _p int")
     batch = spark.range(0, 10, 1, 2).withColumn("_p", F.lit(1))

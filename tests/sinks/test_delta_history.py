@@ -107,6 +107,7 @@ def table_of(spark: SparkSession, table: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(table)).collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("upsert", marks=pytest.mark.grid), "append"])
 def test_a_restored_table_is_refused_until_that_is_undone(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     table = tmp_path / "t"
@@ -133,6 +134,7 @@ def test_a_restored_table_is_refused_until_that_is_undone(spark: SparkSession, t
     assert table_of(spark, table) == Counter([(1, 0), (2, 0), (3, 0), (4, 0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small_batch_rows", [0, 100])
 def test_a_restore_during_a_batch_is_noticed_before_the_batch_counts(
     spark: SparkSession, tmp_path: Path, small_batch_rows: int
@@ -187,7 +189,7 @@ def test_a_replaced_table_is_refused(spark: SparkSession, tmp_path: Path) -> Non
     assert table_of(spark, table) == Counter([(1, 0), (2, 0)])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", ["upsert", pytest.param("append", marks=pytest.mark.grid)])
 def test_edits_of_rows_and_restores_of_others_are_the_owners_business(
     spark: SparkSession, tmp_path: Path, kind: str
@@ -211,7 +213,7 @@ def test_edits_of_rows_and_restores_of_others_are_the_owners_business(
     assert table_of(spark, tmp_path) == Counter([(5, 5), (6, 6)])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_the_owner_can_accept_what_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, sink_of("append", tmp_path))
     for number in range(3):
@@ -236,7 +238,7 @@ def accept(spark: SparkSession, table: Path, version: object) -> None:
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('backlog_spark.acceptedVersion' = '{version}')")
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_log_that_was_cut_after_the_last_batch_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, sink_of("append", tmp_path))
     sink.write(rows(spark, (1, 0)), BatchInfo(0, False))  # version 1

@@ -82,7 +82,7 @@ def rows(spark: SparkSession, path: str | Path) -> Counter[Any]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_every_type_is_as_in_a_stream_of_one_table(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     server.execute("DROP DATABASE IF EXISTS typed")
     server.execute("CREATE DATABASE typed")
@@ -165,7 +165,8 @@ def test_new_altered_and_truncated_tables(spark: SparkSession, server: MySQLServ
         started(spark, source(server, r"shop\..*"), sink, tmp_path)
 
 
-@pytest.mark.parametrize("events", ["emit", pytest.param("skip", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("events", ["emit", pytest.param("skip", marks=pytest.mark.grid)])
 def test_a_dropped_table(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, events: str
 ) -> None:
@@ -196,7 +197,7 @@ def test_a_dropped_table(
     assert query.exception() is None
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_column_that_gets_another_type(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     server.execute("DROP DATABASE IF EXISTS wider")
     server.execute("CREATE DATABASE wider")
@@ -242,6 +243,7 @@ def test_a_column_that_gets_another_type(spark: SparkSession, server: MySQLServe
     copied()
 
 
+@pytest.mark.slow
 def test_what_it_refuses(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     mysql.execute("DROP DATABASE IF EXISTS refused")
     mysql.execute("CREATE DATABASE refused")

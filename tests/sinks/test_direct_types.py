@@ -162,6 +162,7 @@ def values(spark: SparkSession) -> Iterator[DataFrame]:
 INEXACT = ("unsigned", "d15", "d18", "d38", "d38_10", "d38_38", "double", "text", "at", "local", "inner.b.x")
 
 
+@pytest.mark.slow
 def test_appended_values(spark: SparkSession, tmp_path: Path, values: DataFrame) -> None:
     sink = opened(spark, DeltaAppend(str(tmp_path)), SCHEMA)
     write(sink, values, 0, "direct")
@@ -180,6 +181,7 @@ def _file_with(frame: DataFrame, key: int) -> str:
     return str(frame.where(F.col("id") == key).select(F.input_file_name()).first()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"), [("spark", "direct"), pytest.param("direct", "spark", marks=pytest.mark.grid)]
 )
@@ -210,6 +212,7 @@ KEYS = {
 BIG, SOON = Decimal(2**64 - 1), utc(2020, 1, 1, 0, 0, 0, 999999)
 
 
+@pytest.mark.slow
 def test_keys_of_any_name_and_type_with_nulls(spark: SparkSession, tmp_path: Path) -> None:
     rows: list[tuple[Any, ...]] = [
         (1, True, BIG, SOON, b"\xff", "x" * 40),
@@ -231,6 +234,7 @@ def test_keys_of_any_name_and_type_with_nulls(spark: SparkSession, tmp_path: Pat
     assert rows_of(table(spark, tmp_path)) == sorted((same(row) for row in expected), key=repr)
 
 
+@pytest.mark.slow
 def test_batches_that_change_nothing_leave_their_numbers(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id int, _change_type string"
     # With such a property Delta drops numbers without a time.
@@ -265,7 +269,7 @@ def test_appended_partitions(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(pruned) == sorted(map(same, rows[:-1]), key=repr)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_merged_partitions(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id int, p date, q boolean, r int, v string, _change_type string"
     options = {"partition_by": ["p", "q", "r"]}
@@ -288,6 +292,7 @@ def test_merged_partitions(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(found.where("p IS NULL").select("id")) == [(4,)]
 
 
+@pytest.mark.slow
 def test_rows_marked_as_deleted_stay_so(spark: SparkSession, tmp_path: Path) -> None:
     schema = "id bigint, side int, v string, _change_type string"
     name = f"delta.`{tmp_path}`"

@@ -51,6 +51,7 @@ def copied(
     assert query.exception() is None
 
 
+@pytest.mark.slow
 def test_tables_are_dropped_and_the_log_is_purged_while_the_query_is_stopped(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:
@@ -81,7 +82,7 @@ def test_tables_are_dropped_and_the_log_is_purged_while_the_query_is_stopped(
     assert rows(spark, lake / "b") == Counter([("x", 1, 2), ("y", 2, 3)])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_table_comes_back_with_another_key(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     lake = tmp_path / "lake" / "rekeyed"
     database(server, "rekeyed", same="id INT PRIMARY KEY, n INT", other="id INT PRIMARY KEY, n INT")
@@ -100,6 +101,7 @@ def test_a_table_comes_back_with_another_key(spark: SparkSession, server: MySQLS
     assert rows(spark, lake / "other") == Counter([(None, 1, "x"), (None, 1, "y")])
 
 
+@pytest.mark.slow
 def test_a_key_of_rows_that_stay_is_refused(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     path = tmp_path / "lake" / "kept" / "t"
     database(server, "kept", t="id INT PRIMARY KEY, n INT")
@@ -118,7 +120,7 @@ def test_a_key_of_rows_that_stay_is_refused(spark: SparkSession, server: MySQLSe
     assert rows(spark, path) == Counter([(None, 1, "x")])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_tables_swap_their_names_while_the_query_is_stopped(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ def test_tables_swap_their_names_while_the_query_is_stopped(
         assert Counter(map(tuple, found)) == Counter(server.execute(f"SELECT * FROM swapped.{name}")), name
 
 
+@pytest.mark.slow
 def test_no_table_lies_in_the_directory_of_another_one(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     database(mysql, "nested", a="id INT PRIMARY KEY", b="id INT PRIMARY KEY")
     for place, routes in enumerate([[("nested.a", "t"), ("nested.b", "t/b")], [("nested.b", "nested")]]):

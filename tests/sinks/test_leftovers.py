@@ -74,6 +74,7 @@ def test_another_choice_is_refused() -> None:
             made(cast("Any", "/t"), on_existing_rows="drop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 12))])
 def test_random_snapshots_over_random_rows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Against a dictionary. Batches are written again, by new sinks, as after a kill."""
@@ -120,6 +121,7 @@ def test_random_snapshots_over_random_rows(spark: SparkSession, tmp_path: Path, 
     assert contents(spark, path) == sorted(expected.values(), key=str)
 
 
+@pytest.mark.slow
 def test_a_batch_that_failed_after_it_wrote_its_keys(spark: SparkSession, tmp_path: Path) -> None:
     """Its replay has the same rows, and the keys are written over."""
     fill(spark, tmp_path / "t", [(*A, 1, "old"), (*A, 2, "old"), (*A, 3, "old")])
@@ -147,6 +149,7 @@ def test_keys_with_a_type_that_became_wider_and_a_path_like_a_pattern(spark: Spa
     assert not files.exist()
 
 
+@pytest.mark.slow
 def test_keep_and_refuse(spark: SparkSession, tmp_path: Path) -> None:
     fill(spark, tmp_path / "t", [(*A, 1, "old"), (*A, 2, "old")])
     refusing = upsert(tmp_path / "t", on_existing_rows="refuse")
@@ -166,6 +169,7 @@ def test_keep_and_refuse(spark: SparkSession, tmp_path: Path) -> None:
         assert contents(spark, tmp_path / name) == [(*A, 1, "new")]
 
 
+@pytest.mark.slow
 def test_another_choice_in_the_middle_keeps_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The keys of the batch in between are missing, so nobody knows which rows to remove."""
     fill(spark, tmp_path / "t", [(*A, 1, "old"), (*A, 2, "old"), (*A, 3, "old")])
@@ -176,6 +180,7 @@ def test_another_choice_in_the_middle_keeps_the_rows(spark: SparkSession, tmp_pa
     assert contents(spark, tmp_path / "t") == [(*A, 0, "new"), (*A, 1, "new"), (*A, 2, "new"), (*A, 3, "old")]
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_told_apart_stay(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -192,6 +197,7 @@ def test_rows_that_cannot_be_told_apart_stay(
     assert ["without the columns _database and _table" in each.message for each in caplog.records] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("others", "is_shared"),
     [

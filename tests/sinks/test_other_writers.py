@@ -51,7 +51,7 @@ def beside(act: Callable[[], object]) -> Iterator[list[int]]:
     assert not failed, failed
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("kind", "road", "batches"),
     [
@@ -96,8 +96,9 @@ def test_optimize_and_deletes_fail_no_batch(
 KEYED: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ["files", "spark"])
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.grid)])
 def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
     spark: SparkSession, tmp_path: Path, road: str, first: int
 ) -> None:

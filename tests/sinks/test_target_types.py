@@ -45,6 +45,7 @@ def test_keys_that_may_become_null() -> None:
     assert becomes_null(["a"], [], columns) == ()
 
 
+@pytest.mark.slow
 def test_a_table_that_pads_the_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     schema = "k string, v string, _change_type string"
     spark.sql(f"CREATE TABLE delta.`{tmp_path}` (k VARCHAR(4), v CHAR(4)) USING delta")
@@ -63,7 +64,7 @@ def test_a_table_that_pads_the_key_is_refused(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "is_backlog"), [("", False), pytest.param("__HIVE_DEFAULT_PARTITION__", True, marks=pytest.mark.slow)]
+    ("text", "is_backlog"), [("", False), pytest.param("__HIVE_DEFAULT_PARTITION__", True, marks=pytest.mark.grid)]
 )
 def test_a_key_that_a_partition_stores_as_null_fails_the_batch(
     spark: SparkSession, tmp_path: Path, text: str, is_backlog: bool

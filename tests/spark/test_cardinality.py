@@ -113,7 +113,8 @@ QUERIES = {
 TOGETHER = {"key": True, "float": True, "keys": True, "windows": True, "changes": True, "few keys": False}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "float")) for n in QUERIES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.grid] * (n != "float")) for n in QUERIES])
 def test_the_result_is_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -223,6 +223,7 @@ def until_it_answers(path: str) -> None:
         assert other.recv(1) == b"n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_added_later", [False, True])
 def test_spark_s_processes_are_forked(
     spark: SparkSession, tmp_path: Path, kept_environment: dict[str, str], is_added_later: bool,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 # All other tests run with the first one.
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.grid), "2"])
 def test_a_keyed_query_goes_from_backlog_to_stream(spark: SparkSession, tmp_path: Path, version: str) -> None:
     append(tmp_path / "s", pa.table({"k": [1, 2], "v": [1, 2]}), backlog=True)

@@ -102,6 +102,7 @@ def ours(spark: SparkSession, root: Path) -> tuple[bs.BacklogQuery, Collect]:
     return writer.trigger(processing_time="1 second", interval_during_backlog=0).start(spark), sink
 
 
+@pytest.mark.slow
 def test_a_keyed_query(spark: SparkSession, tmp_path: Path, neighbour: Neighbour) -> None:
     before = {name: spark.conf.get(name, None) for name in (PARTITIONS, PROVIDER, DELAY)}
     query, sink = ours(spark, tmp_path)
@@ -122,6 +123,7 @@ def test_a_keyed_query(spark: SparkSession, tmp_path: Path, neighbour: Neighbour
         query.stop()
 
 
+@pytest.mark.slow
 def test_phases(spark: SparkSession, tmp_path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.range(5).write.parquet(str(tmp_path / "old"))
     spark.range(5, 8).write.parquet(str(tmp_path / "new"))
@@ -158,6 +160,7 @@ def test_phases(spark: SparkSession, tmp_path: Path, neighbour: Neighbour, monke
         query.stop()
 
 
+@pytest.mark.slow
 def test_where_the_copy_cannot_be_reached_the_session_is_set(
     spark: SparkSession, tmp_path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:

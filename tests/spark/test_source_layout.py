@@ -65,6 +65,7 @@ def kept(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "plain"])
 def test_a_frame_that_occurs_before_and_after_a_source(
     spark: SparkSession, tmp_path: Path, files: DataFrame, keyed: bool

@@ -45,6 +45,7 @@ def until_planned(query: Any, done: list[int]) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trigger", [pytest.param({"availableNow": True}, marks=pytest.mark.grid), {"processingTime": "0 seconds"}]
 )

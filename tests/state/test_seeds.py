@@ -143,6 +143,7 @@ def test_columns_that_files_do_not_have_yet_are_null(spark: SparkSession, tmp_pa
     assert [rows.to_pylist() for _, rows in _unpacked(found, new)] == [[{"__hash": 1, "k0": 2, "s0": 3, "s1": None}]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FOLDS, "changes"])
 def test_the_rows_of_a_version_that_are_state(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     fold: Fold = {

@@ -85,6 +85,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BUCKET_KEYS", 3)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES)
 def test_state_is_what_the_batches_made_it(batches: list[dict[str, Any]]) -> None:

@@ -138,7 +138,7 @@ WINDOWS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("tumble", 1)] + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in WINDOWS for backlog in range(4)],
@@ -218,6 +218,7 @@ BUILD = "SELECT a.seq, o.id FROM a LEFT JOIN orders FOR SYSTEM_TIME AS OF {0} AS
 ONCE = {name: query for name, (query, _) in WINDOWS.items()} | {t: BUILD.format(t) for t in ("a.ts", "PROCTIME()")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONCE)
 def test_rows_come_once_over_both_kinds(spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str) -> None:
     """The columns are the same, without a change type: results of windows and clicks are emitted once."""
@@ -258,6 +259,7 @@ REFUSED: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "message"), REFUSED)
 def test_statements_that_cannot_retract_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, message: str

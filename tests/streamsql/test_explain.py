@@ -59,6 +59,7 @@ def doubled(frame: object) -> object:
     return frame
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "few_groups")
 def test_a_query_that_leaves_backlog(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", events(1, 5, 0), backlog=True)

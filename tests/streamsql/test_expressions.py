@@ -122,6 +122,7 @@ def test_the_examples_of_spark_give_what_spark_gives(spark: SparkSession) -> Non
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "few_groups")
 def test_aggregates_over_what_is_written(spark: SparkSession, tmp_path: Path) -> None:
     rows = events(1, 30, 0, millis=True)

@@ -207,7 +207,7 @@ def test_rows_that_come_once(spark: SparkSession, tmp_path: Path, name: str, bac
     assert multiset(r for b in sink.batches.values() for r in b) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("groups of groups", 2)]
@@ -286,7 +286,7 @@ CHANGED: dict[str, str] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("distinct groups of having", 1)]
@@ -306,6 +306,7 @@ def test_statements_over_a_table_that_changes(spark: SparkSession, tmp_path: Pat
     assert left_over(sink) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGED)
 def test_statements_are_taken_over_both_kinds_of_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str

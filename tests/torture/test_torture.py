@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS_IN_GRID)
 def test_streams_say_what_the_log_says(kind: type[MySQLServer]) -> None:
     done = torture_readers(kind, seed=11, seconds=3)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from servers.mysql import MySQLServer
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_a_truncate_after_the_compared_position_is_refused_until_the_query_has_read_it(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
@@ -44,7 +44,7 @@ def test_a_truncate_after_the_compared_position_is_refused_until_the_query_has_r
     assert bs.verify(query).raise_for_differences().target_rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("drops", [False, pytest.param(True, marks=pytest.mark.grid)])
 def test_an_append_target_has_no_rows_from_before(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, drops: bool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", SERVERS_IN_GRID)
 def test_a_target_is_compared_with_the_replica_at_the_place_of_the_checkpoint(
     spark: SparkSession, kind: type[MySQLServer], tmp_path: Path

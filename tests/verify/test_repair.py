@@ -37,7 +37,7 @@ def started(of: Any, root: Path, spark: SparkSession) -> bs.BacklogQuery:
     return query
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_it_mends_exactly_what_differs_while_query_and_writers_go_on(
     spark: SparkSession, server: MySQLServer, tmp_path: Path
@@ -71,6 +71,7 @@ def test_it_mends_exactly_what_differs_while_query_and_writers_go_on(
     assert rows == table_rows(server, "verify.mended")
 
 
+@pytest.mark.slow
 def test_keys_that_the_query_wrote_since_keep_their_newer_rows(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def fill(server: MySQLServer, rows: list[dict[str, Any]], first: int) -> None:
         connection.commit()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_no_type_differs_from_itself(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> None:
     columns = TYPES | (OF_MARIADB if is_mariadb(server) else {})
     rows = ROWS + MORE
@@ -84,7 +84,7 @@ def test_no_type_differs_from_itself(spark: SparkSession, server: MySQLServer, t
     assert result.left_out == ()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     for name in ("a1", "a2"):
         create(mysql, name, 30)
@@ -108,7 +108,7 @@ def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: My
         bs.verify(query, repair=True)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_repair_gives_each_key_the_rows_of_the_compared_position(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:
@@ -134,6 +134,7 @@ def test_repair_gives_each_key_the_rows_of_the_compared_position(
     assert bs.verify(again).raise_for_differences().target_rows == 300
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_says_why(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "plain", 10)
     plain, sink = source(mysql, "verify.plain"), bs.DeltaUpsert(str(tmp_path / "t"), keys=["id"])

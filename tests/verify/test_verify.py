@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 600
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("server", SERVERS_IN_GRID, indirect=True)
 def test_finds_exactly_the_corrupted_keys_while_query_and_writers_go_on(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture

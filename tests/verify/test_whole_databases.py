@@ -41,7 +41,7 @@ def create(server: MySQLServer) -> None:
         server.execute(statement)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_every_table_is_compared(
     spark: SparkSession, server: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,7 +96,7 @@ pipeline: {{name: whole, checkpoint: {checkpoint}}}
     assert (found_b.missing, found_b.target_rows, found_b.is_equal) == (2, 0, False)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_two_tables_whose_names_are_one_without_quotes(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     for statement in (
         "DROP DATABASE IF EXISTS dotted",

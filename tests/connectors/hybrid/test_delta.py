@@ -409,6 +409,7 @@ def test_each_widening_of_a_type(
     assert bag(read) == bag({"id": i, "v": value} for i, value in zip(ids, values, strict=True))
 
 
+@pytest.mark.slow
 def test_values_of_char_are_padded_as_spark_pads_them(spark: "SparkSession", tmp_path: Path) -> None:
     """Also those in files of another writer, which knows nothing of CHAR."""
     path = str(tmp_path / "t")

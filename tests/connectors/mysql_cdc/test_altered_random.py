@@ -204,6 +204,7 @@ def rounds(server: MySQLServer, seeds: Sequence[int]) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_target_equals_its_source_after_any_alter(pool: Callable[..., MySQLServer]) -> None:
     found = rounds(pool(MySQLServer), range(40))
     assert found["equal"] > 15

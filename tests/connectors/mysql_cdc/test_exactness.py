@@ -41,6 +41,7 @@ def test_snapshot_under_random_writers_then_binlog_gives_the_exact_table(mysql: 
     gives_the_exact_table(mysql, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.grid) for n in range(1, 8))])
 def test_a_server_without_gtids_gives_the_exact_table(seed: int) -> None:
@@ -96,7 +97,7 @@ def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     assert offset["ranges"] == []  # the filter is gone once it is passed
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_batches_that_share_a_low_watermark_are_exact_and_repeatable(
     mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

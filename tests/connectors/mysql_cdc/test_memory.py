@@ -98,6 +98,7 @@ def test_rows_without_a_key_that_changed_meanwhile_stay_on_disk(mysql: MySQLServ
 LARGE = "i, i, REPEAT('x', 400000)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mysql", SERVERS_IN_GRID, indirect=True)  # one worker reads from both
 def test_large_rows_are_held_a_few_at_a_time(mysql: MySQLServer) -> None:
     """400 MB of them."""

@@ -245,6 +245,7 @@ ALTERED_AND_GONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alters", "row", "read_as"), ALTERED_AND_GONE)
 @pytest.mark.parametrize("gone", ["DROP TABLE events.a", "RENAME TABLE events.a TO events.away"])
 def test_it_was_altered_and_then_dropped_before_either_was_read(
@@ -394,6 +395,7 @@ def test_it_falls_between_a_chunks_watermark_and_its_read(mysql: MySQLServer, ke
             [read(stops, p) for p in stops.partitions(start, end)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 13))])
 def test_tables_come_and_go_under_writers(mysql: MySQLServer, seed: int) -> None:
     """In the snapshot and in the log, with restarts and replays: the target ends up with the tables' rows."""

@@ -185,6 +185,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "LOOK_MS", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shards", "at_once")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.grid)])
 def test_a_new_table_joins_while_the_others_go_on(mysql: MySQLServer, seed: int) -> None:

@@ -55,6 +55,7 @@ def _rows(given: dict[str, str], offset: dict[str, Any], **more: Any) -> list[tu
     return rows
 
 
+@pytest.mark.slow
 def test_the_rows_at_each_offset_are_those_that_the_changes_up_to_it_give(mysql: MySQLServer) -> None:
     mysql.execute("CREATE DATABASE IF NOT EXISTS at_offset")
     mysql.execute("DROP TABLE IF EXISTS at_offset.t")
@@ -113,6 +114,7 @@ def own() -> Iterator[MySQLServer]:
         yield server
 
 
+@pytest.mark.slow
 def test_keys_are_not_looked_for_in_another_log(own: MySQLServer) -> None:
     """The server was reset, and the tables were read again: its log has the same names and other changes."""
     own.execute("CREATE DATABASE at_offset")

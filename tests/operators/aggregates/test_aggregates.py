@@ -227,6 +227,7 @@ def decimal(digits: int, scale: int) -> Decimal:
     return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -scale))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("values", "kind"), ORDERED, ids=[str(kind) for _, kind in ORDERED])
 @given(data=st.data(), aggregate=st.sampled_from([Min("a"), Max("a")]), cuts=CUTS)
 def test_min_and_max(
@@ -259,6 +260,7 @@ def test_bool_and_or(rows: list[tuple[int, Any]], cuts: list[int]) -> None:
     assert merge_groups(BoolOr("a"), rows, pa.bool_(), cuts) == [any(each) if each else None for each in groups]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", [First("v"), Last("v"), MinBy("v", "k"), MaxBy("v", "k")], ids=str)
 @given(data=st.data(), cuts=CUTS)
 def test_picked_rows_do_not_depend_on_cuts_nor_partitions(
@@ -329,6 +331,7 @@ def test_a_null_list_may_hide_values() -> None:
         assert aggregate.merge_groups([hiding], np.array([0]))[0].to_pylist() == [[1, 2, 4, 5]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("values", "kind"), ORDERED, ids=[str(kind) for _, kind in ORDERED])
 @given(data=st.data(), cuts=CUTS)
 def test_collect_set(values: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject, cuts: list[int]) -> None:
@@ -683,6 +686,7 @@ def test_the_last_row_of_equal_keys_by_an_order_of_any_type(rows: DataFrame) -> 
 DECIMAL_TYPES = [(5, 0), (11, 11), (12, 2), (22, 10), (23, 10), (28, 18), (38, 0), (38, 10), (38, 18), (38, 36)]
 
 
+@pytest.mark.slow
 def test_sum_and_average_of_decimals_of_any_type(spark: SparkSession) -> None:
     rng = random.Random(3)
 

@@ -57,6 +57,7 @@ class FastPairs(bs.CoGroupFunction):
 GRID = [pytest.param(made(), n, marks=pytest.mark.grid) for made in (Pairs, FastPairs) for n in (0, 1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "backlog"), [(FastPairs(), 2), pytest.param(Pairs(), 2, marks=pytest.mark.grid), *GRID]
 )
@@ -102,6 +103,7 @@ class WhatIsKept(Collect):
             self.kept = [path.name for path in self._checkpoint.glob("backlog/state/*/*/*.json")]
 
 
+@pytest.mark.slow
 def test_a_backlog_keeps_only_open_windows_and_complete_state(spark: SparkSession, tmp_path: Path) -> None:
     tables = {"l": events(7, 200, 0), "r": events(8, 200, 0)}
     for name, table in tables.items():
@@ -185,7 +187,7 @@ class Longest(bs.WindowFunction):
         yield key, start, len(rows), dt.datetime.fromtimestamp(window.max_timestamp() / 1000, dt.UTC)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_rows_of_sessions(spark: SparkSession, tmp_path: Path) -> None:
     tables = [events(n + 500, 70, n * 70, millis=True) for n in range(3)]
     tables.append(flush(tables))
@@ -250,6 +252,7 @@ class Behind(bs.KeyedProcessFunction):
         yield (*row, self.backlog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("during_backlog", [pytest.param("1 hour", marks=pytest.mark.grid), 0])
 def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Path, during_backlog: str | int) -> None:
     """While one input alone is backlog, in both vehicles: above 0 as stream, at 0 sorted."""
@@ -274,7 +277,7 @@ def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Pat
     assert not any(row[3] or row[4] for row in found), "the right stream never is, and it is what was emitted"
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("backlog", [2, pytest.param(0, marks=pytest.mark.grid)])
 def test_connected_streams(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
     lefts = [events(n + 600, 60, n * 120) for n in range(3)]

@@ -337,6 +337,7 @@ def version_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     return frame.select(*(frame[f"`{f.name}`"].alias(f.name, metadata=f.metadata) for f in schema()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("how", "bounds", "late_end"),
@@ -453,6 +454,7 @@ def query_of(root: Path, how: str) -> BacklogStream:
     return BacklogStream(KeyedNode(pair, "pairs", bind, is_timed=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "few_groups")
 @pytest.mark.parametrize(
     ("how", "backlog", "sizes"),

@@ -75,6 +75,7 @@ batches = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.data(), batches, st.sampled_from(list(OUTER)), st.booleans())
 def test_any_cut_gives_the_join(data: Any, script: list[Any], how: str, changes: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -165,6 +166,7 @@ class IntervalGroup:
         self.out.update(first)
 
 
+@pytest.mark.slow
 @given(st.data(), intervals.rows_of_any_key, intervals.bounds_of_any_kind, intervals.ways, st.booleans(), st.booleans())
 def test_any_cut_gives_the_interval_join(
     data: Any, plain: list[Any], bounds: intervals.Bounds, how: str, control_first: bool, early: bool

@@ -354,6 +354,7 @@ def test_change_streams_wherever_the_switch_falls(
     assert sink.schema.names == ["k", "v", "w", CHANGE_TYPE]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_rows_that_are_only_added_make_rows_that_are_only_added(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(7)

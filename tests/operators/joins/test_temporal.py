@@ -299,6 +299,7 @@ def test_the_newest_row_where_the_order_is_null_or_no_number(
     assert Counter(tuple(row) for batch in sink.batches.values() for row in batch) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_rows_equal_in_order_always_give_the_same_match(spark: SparkSession, tmp_path: Path) -> None:
     """The results of the backlog and the handed-over state are computed one after the other."""

@@ -315,6 +315,7 @@ def version_of(spark: SparkSession, rows: Iterable[Row], kind: Kind) -> DataFram
     return spark.createDataFrame(plain, schema(kind))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("how", "kind", "late_end"),
@@ -423,6 +424,7 @@ def of_sink(sink: Collect) -> Counter[Any]:
     return Counter((r.user, round(r.click_time.timestamp() * 10**6), r.item, r.plan) for r in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 def test_wherever_the_switch_falls(spark: SparkSession, tmp_path: Path) -> None:
     """The build side's event time is the commit's, which the output does not have."""

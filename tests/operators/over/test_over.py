@@ -411,6 +411,7 @@ def tables() -> list[pa.Table]:
     return [events(n, 80, n * 80, millis=True) for n in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "backlog"),
     [("range 9 s", 2)]

@@ -183,6 +183,7 @@ def source(root: Path, partitions: int = 2) -> bs.BacklogStream:
     return bs.source("scripted", name="s", path=root / "s", partitions=partitions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backlog", "live", "partitions"),
     [(2, 2, 2), *(pytest.param(*given, marks=pytest.mark.grid) for given in ((0, 3, 1), (1, 1, 5)))],
@@ -208,6 +209,7 @@ def test_state(spark: SparkSession, tmp_path: Path, backlog: int, live: int, par
     assert {user: sum(row["pages"].values()) for user, row in state.items()} == counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backlog", "live"), [(2, 2), pytest.param(0, 3, marks=pytest.mark.grid)])
 def test_event_time(spark: SparkSession, tmp_path: Path, backlog: int, live: int) -> None:
     chance = random.Random(7 + backlog)
@@ -261,6 +263,7 @@ class Split(bs.KeyedProcessFunction):
             yield self.ys, (row.seq, f"{row.user}")
 
 
+@pytest.mark.slow
 def test_side_outputs_late_rows_and_record_attributes(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(3)
     tables = [rows(chance, 100, n * 100, disorder_s=0) for n in range(3)]
@@ -315,6 +318,7 @@ class Pinger(bs.KeyedProcessFunction):
                 yield ctx.get_current_key(), seq, int(time.time() * 1000) - due
 
 
+@pytest.mark.slow
 def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(4)
     tables = [rows(chance, 60, n * 100) for n in range(3)]
@@ -354,7 +358,7 @@ class Batched(bs.KeyedProcessFunction):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_vectorised_and_chained(spark: SparkSession, tmp_path: Path) -> None:
     """A function's output goes on to an aggregation and to another function, in both vehicles."""
     chance = random.Random(5)
@@ -396,6 +400,7 @@ class Regroup(bs.KeyedProcessFunction):
         self.users.clear()
 
 
+@pytest.mark.slow
 def test_a_watermark_passes_through_a_chain(spark: SparkSession, tmp_path: Path) -> None:
     """The second function gets all rows of a window before the watermark that closes it."""
     chance = random.Random(6)
@@ -438,7 +443,7 @@ class CountedMore(Counted):
             yield user, seq, n * 1_000_000 + self.since.value()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_state_may_be_added_and_a_second_stay_runs_as_stream(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(8)
     tables = [rows(chance, 100, n * 100) for n in range(4)]
@@ -549,7 +554,7 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(3, "seq", pa.array(range(first, first + table.num_rows)))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_time_stops_during_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     """As in the first one (FLIP-327, Timer Service): rows before the earlier watermark are not late."""
     chance = random.Random(5)

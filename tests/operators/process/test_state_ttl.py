@@ -167,7 +167,7 @@ WHAT = ["write", "add", "put", "remove", "look", "clear", "read", "read"]
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(WHAT), st.integers(0, 9)), max_size=12)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @settings(max_examples=300, deadline=None)
 @given(
     ROWS,
@@ -254,6 +254,7 @@ class Counts(bs.KeyedProcessFunction):
         yield row.user, row.seq, self.kept.value(), self.brief.get("n")
 
 
+@pytest.mark.slow
 def test_through_a_switch(spark: SparkSession, tmp_path: Path) -> None:
     """State from backlog expires in stream mode without another row."""
     tables = [events(n + 7, 40, n * 40) for n in range(3)]

@@ -225,7 +225,7 @@ def follow(spark: SparkSession, root: Path, stream: bs.BacklogStream, tables: li
     return sink
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_late_rows_reach_the_next_operator(spark: SparkSession, tmp_path: Path) -> None:
     """Counts windows by their sum: a window that is emitted again leaves its old sum."""
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")
@@ -240,6 +240,7 @@ def test_late_rows_reach_the_next_operator(spark: SparkSession, tmp_path: Path) 
     follow(spark, tmp_path, behind, tables, Counter({(3, 1, "ann"): 1, (1, 1, "bob"): 1, (0, 2, "cy"): 1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lateness", ["0 seconds", pytest.param("1 hour", marks=pytest.mark.grid)])
 def test_a_change_stream_in_windows(spark: SparkSession, tmp_path: Path, lateness: str) -> None:
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")

@@ -244,6 +244,7 @@ AGGREGATES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("kind", "backlog"),
@@ -343,7 +344,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize(
     ("kind", "backlog"),

@@ -89,7 +89,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("kind", "backlog"),
     [
@@ -138,7 +138,7 @@ def test_windows_of_a_row_are_those_of_a_worker(spark: SparkSession, assigner: W
     assert last["__backlog_rows_sum"].to_pylist() == [1] * len(times), "one window of each row counts it"
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
     """A window is emitted at its end and again with late rows. After its removal late rows go to the side output."""
 
@@ -188,6 +188,7 @@ class Total(bs.AggregateFunction):
         return accumulator
 
 
+@pytest.mark.slow
 def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """reduce over sessions, and an aggregate function over windows that follow windows."""
     tables = [events(n + 50, 80, n * 80, millis=True) for n in range(2)]
@@ -244,6 +245,7 @@ def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     assert not [name for name in seen if name.startswith("__")]
 
 
+@pytest.mark.slow
 def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:
     """Every row is in exactly one window, which is emitted without another row."""
     tables = [events(n, 50, n * 50) for n in range(3)]
@@ -317,6 +319,7 @@ def test_refused_windows(make: Any, message: str) -> None:
         make()
 
 
+@pytest.mark.slow
 def test_a_row_without_event_time_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
     table = events(1, 5, 0).slice(0, 2)
     append(tmp_path / "s", table.set_column(5, table.schema.field("ts"), pa.nulls(2, table["ts"].type)), backlog=True)

@@ -350,6 +350,7 @@ def test_both_paths_on_records_that_look_like_parts_of_each_other() -> None:
         assert both_roads("json", schema, records) < len(records)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     schemas.flatmap(lambda s: st.tuples(st.just(s), st.lists(json_records(s, clean=True), min_size=1, max_size=10))),

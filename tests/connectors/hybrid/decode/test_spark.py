@@ -118,6 +118,7 @@ def test_text_of_other_values_as_in_json_files(spark: SparkSession, tmp_path: Pa
     assert [row[:2] for row in ours("json", schema, records, {})] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "variants"),
     [

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def ordered(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_as_from_avro(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import from_avro

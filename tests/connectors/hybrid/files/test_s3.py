@@ -78,7 +78,7 @@ def test_partitions_of_a_bucket(bucket: s3fs.S3FileSystem, endpoint: str, path: 
     assert bag(rows_of(source, Columns(DECLARED), [70])) == bag(WANTED)
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_through_spark(bucket: s3fs.S3FileSystem, endpoint: str, spark: SparkSession, tmp_path: Path) -> None:
     bs.register(spark)
     found: list[dict[str, Any]] = []

@@ -106,6 +106,7 @@ def _run(broker: Broker, options: dict[str, str], now: int, rows: int | None) ->
     return found
 
 
+@pytest.mark.slow
 def test_five_days_enter_backlog_and_leave_it_once(broker: Broker) -> None:
     topic = broker.topic(2)
     now = int(time.time() * 1000)

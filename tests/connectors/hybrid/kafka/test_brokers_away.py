@@ -38,6 +38,7 @@ SMALL_FETCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Broker, how: str) -> None:
     topic = _large(fragile)
@@ -62,6 +63,7 @@ def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Br
     fragile.close_phases()
 
 
+@pytest.mark.slow
 def test_a_broker_that_stays_away_is_an_error_that_names_it(fragile: Broker) -> None:
     topic = _large(fragile)
     options = {"kafkaConsumer__pollTimeoutMs": "1500", "kafka__default__api__timeout__ms": "1500"}

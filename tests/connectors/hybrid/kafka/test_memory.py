@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from .broker import Broker
 
 # Runs have taken up to 317 MB. All records at once would take 500 MB, and their copies in Arrow as much again.
@@ -29,6 +31,7 @@ print(json.dumps([*map(sum, zip(*batches)), int(peak[1]) * 1024]))
 """
 
 
+@pytest.mark.slow
 def test_large_records_are_held_a_few_at_a_time(broker: Broker) -> None:
     """500 MB of them behind as many small ones as are read at a time otherwise."""
     topic = broker.topic(retention_bytes="-1")

@@ -394,6 +394,7 @@ def test_every_file_is_read_with_the_checksum_it_was_written_with(
         own.execute("SET GLOBAL binlog_checksum = CRC32")
 
 
+@pytest.mark.slow
 @every_server
 def test_rotations_and_restarts_lose_and_repeat_nothing(own: MySQLServer) -> None:
     capture = Capture(own, "rotated")

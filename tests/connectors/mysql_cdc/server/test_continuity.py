@@ -129,6 +129,7 @@ def test_a_snapshot_that_includes_what_the_log_never_had(server: MySQLServer) ->
         reader(options(server, TABLE)).latestOffset(first, ReadMaxRows(1))
 
 
+@pytest.mark.slow
 @pytest.mark.both
 def test_the_same_log_is_read_on(live: Any) -> None:
     """At its end, before more, in files that followed, and with transactions that were purged or never in it."""

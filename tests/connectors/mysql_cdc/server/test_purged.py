@@ -285,6 +285,7 @@ class Log:
         return any(number > read and file < self._begins for number, file in self.written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.grid) for n in range(3, 13))])
 def test_no_gap_is_passed_and_nothing_else_is_refused(mysql: MySQLServer, seed: int) -> None:
     chance = random.Random(seed)

@@ -43,6 +43,7 @@ class Task:
         raise AssertionError("the loop returns or raises")
 
 
+@pytest.mark.slow
 def test_a_slow_network_that_is_cut_loses_and_repeats_no_row(mysql: MySQLServer) -> None:
     table = "exact.slow"
     create(mysql, table)

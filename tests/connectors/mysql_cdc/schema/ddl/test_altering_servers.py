@@ -438,6 +438,7 @@ def _check(report: Report) -> None:
     assert found["filled", FILLS], "no new column was filled"
 
 
+@pytest.mark.slow
 def test_answers_about_old_values(pool: Callable[..., MySQLServer]) -> None:
     _check(examined(pool(MySQLServer, fast=True), range(60)))
 
