@@ -62,7 +62,7 @@ demo-cluster: $(PREPARED) java ## both on a standalone cluster whose executors a
 test: $(CLASSES) java ## the tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-slow: $(CLASSES) java ## the tests that take long, most kinds of kills among them: before a release [ARGS=]
+slow: $(CLASSES) java ## the tests that take long, kills and repeats on MariaDB among them; CI runs them too [ARGS=]
 	@$(PY) -m pytest -m 'slow and not grid' -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
@@ -79,7 +79,7 @@ test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3
 test-sparks: $(PREPARED) java $(SPARKS:%=$(VENV)/spark-%.stamp) ## the sources alone on Spark 4.0 and 4.1, in environments of their own [ARGS=]
 	@$(PY) -m pytest -m sparks tests/sparks $(ARGS)
 
-faults: $(CLASSES) java ## the large grids of kills and random queries; `make test` runs a part of them
+faults: $(CLASSES) java ## the large grids of kills and random queries, before a release; `make test` and `make slow` run a part of them
 	@$(PY) -m pytest -m grid $(ARGS)
 
 test-browser: $(CLASSES) java ## the report page in headless Chromium with axe-core, live; progress in Jupyter (installs chromium on Debian)
