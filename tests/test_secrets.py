@@ -18,8 +18,9 @@ from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
 from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
 from backlog_spark.connectors.hybrid.kafka.security import SECURITY_NAMES
 from backlog_spark.connectors.mysql_cdc import MySqlCdcDataSource
-from backlog_spark.connectors.mysql_cdc.catalogue import OPTIONS as MYSQL
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.spark.jvm.session import REDACTION
+from backlog_spark.spi.options import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ PLAIN = {
 
 def test_every_option_is_a_secret_or_is_none() -> None:
     kafka = {f"kafka.{name}" for name in SECURITY_NAMES}
-    tables = {"mysql_cdc": MYSQL, "hybrid": (*HYBRID, *FILES, *DELTA, *KAFKA, *DECODE)}
+    tables = {"mysql_cdc": options_of(MySqlOptions), "hybrid": (*HYBRID, *FILES, *DELTA, *KAFKA, *DECODE)}
     sources = {"mysql_cdc": MySqlCdcDataSource, "hybrid": HybridDataSource}
     for name, options in tables.items():
         listed = {o.name for o in options} | (kafka if name == "hybrid" else set())

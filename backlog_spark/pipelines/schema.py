@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from backlog_spark.pipelines.model import SINKS, PipelineSection, Route, Source, Transform
 from backlog_spark.pipelines.parsing import FORMATS
-from backlog_spark.spi.option_docs import OptionDoc
+from backlog_spark.spi.options import Option
 from backlog_spark.spi.registry import documented_options
 
 __all__ = ["pipeline_schema"]
@@ -56,7 +56,7 @@ def pipeline_schema() -> dict[str, Any]:
     }
 
 
-def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[OptionDoc, ...]) -> dict[str, Any]:
+def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[Option, ...]) -> dict[str, Any]:
     """A source of one type with its options, or of Spark's own formats, whose options are not known."""
     names = [types] if isinstance(types, str) else list(types)
     known = {o.name: _option(o) for o in options if "*" not in o.name}
@@ -70,7 +70,7 @@ def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[O
     return {**made, "patternProperties": {family: {"type": _SCALAR}}} if family else made
 
 
-def _option(option: OptionDoc) -> dict[str, Any]:
+def _option(option: Option) -> dict[str, Any]:
     found: dict[str, Any] = {"description": option.doc}
     if option.choices:
         values: list[Any] = list(option.choices)

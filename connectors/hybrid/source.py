@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spi.option_docs import OptionDoc
+from backlog_spark.spi.options import Option
 from backlog_spark.spi.read_limits import HAS_LIMITS
 from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
@@ -80,13 +80,13 @@ def check_options(options: Mapping[str, str]) -> None:
     make_phases(HybridOptions.parse(options))
 
 
-def documented_options() -> tuple[OptionDoc, ...]:
+def documented_options() -> tuple[Option, ...]:
     """The options of docs/hybrid.md, of all kinds of phases."""
     from .decode.catalogue import OPTIONS as DECODE
     from .files.catalogue import DELTA, FILES
     from .kafka.catalogue import OPTIONS as KAFKA
 
-    found = {o.name: OptionDoc(o.name, o.doc, secret=o.secret) for o in (*OPTIONS, *FILES, *DELTA, *KAFKA, *DECODE)}
+    found = {o.name: Option(o.name, o.doc, secret=o.secret) for o in (*OPTIONS, *FILES, *DELTA, *KAFKA, *DECODE)}
     return tuple(found.values())
 
 

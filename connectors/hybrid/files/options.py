@@ -146,7 +146,7 @@ def common_options(given: FilesGiven) -> ReadOptions:
     """The options of every phase that reads files."""
     column = given.text("timestampColumn").strip()
     key = given.names("dedupKey")
-    overlap = given.duration("startingOverlap")
+    overlap = given.duration("startingOverlap", None)
     if key and not (column and overlap is not None):
         missing = "timestampColumn" if not column else "startingOverlap"
         raise SettingError(

@@ -166,7 +166,7 @@ class KafkaOptions:
             starting=_starting(given),
             ending=_ending(given),
             from_files=from_files,
-            overlap_ms=given.duration("startingOverlap") or 0,
+            overlap_ms=given.duration("startingOverlap", 0),
             dedup_key=_names(given, "dedupKey"),
             min_partitions=given.integer("minPartitions", None, 1),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
@@ -239,9 +239,9 @@ def _by_offset(given: UserOptions, name: str, default: str, least: int) -> Bound
 
 
 def _thresholds(given: UserOptions) -> Thresholds:
-    lag = given.duration("backlogLagThreshold")
+    lag = given.duration("backlogLagThreshold", None)
     offsets = given.integer("backlogOffsetsThreshold", None, 1)
-    lag_leave = given.duration("backlogLagLeaveThreshold")
+    lag_leave = given.duration("backlogLagLeaveThreshold", None)
     offsets_leave = given.integer("backlogOffsetsLeaveThreshold", None, 0)
     if lag == 0:
         raise SettingError("backlogLagThreshold", given["backloglagthreshold"], "must be above 0.", 'Such as "5 min".')
@@ -258,7 +258,7 @@ def _thresholds(given: UserOptions) -> Thresholds:
         lag_leave_ms=(lag or 0) // 2 if lag_leave is None else lag_leave,
         offsets=offsets,
         offsets_leave=(offsets or 0) // 2 if offsets_leave is None else offsets_leave,
-        min_stay_ms=given.duration("backlogMinStay") or 0,
+        min_stay_ms=given.duration("backlogMinStay", 0),
     )
 
 
