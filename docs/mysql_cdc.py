@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc import documented_options
 from backlog_spark.connectors.mysql_cdc.output.metadata import METADATA
 from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS
 from backlog_spark.connectors.mysql_cdc.schema.types import type_table
-from backlog_spark.spi.options import options_of
 from docs.option_table import option_table
 
 __all__ = ["pages"]
@@ -224,7 +223,7 @@ def _metadata() -> str:
 
 def pages() -> dict[str, str]:
     """File name -> text: the source, and its options."""
-    table = option_table(options_of(MySqlOptions), flink="Flink CDC", debezium="Debezium")
+    table = option_table(documented_options(), flink="Flink CDC", debezium="Debezium")
     text = (
         _INTRO
         + "All options are in [Options of mysql_cdc](mysql_cdc_options.md).\n\n"

@@ -64,67 +64,32 @@ class MySqlOptions:
         From `parse`: an option is unknown, missing, malformed or out of bounds.
     """
 
-    host: str = option(
-        "host", "Server to read from.", needed, shown="required", flink="hostname", debezium="database.hostname"
-    )
-    port: int = integer("port", "Its port.", 3306, 1, 65535, flink="port", debezium="database.port")
-    user: str = option(
-        "user",
-        "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). MySQL "
-        "without GTIDs: also RELOAD.",
-        needed,
-        shown="required",
-        flink="username",
-        debezium="database.user",
-    )
-    password: str = text(
-        "password",
-        "Never written to logs, offsets or errors.",
-        secret=True,
-        flink="password",
-        debezium="database.password",
-    )
-    login: Login = parsed(Login.parse, *options_of(Login), default=Login())
+    host: str = option("host", needed, shown="required", flink="hostname", debezium="database.hostname")
+    """Server to read from."""
+    port: int = integer("port", 3306, 1, 65535, flink="port", debezium="database.port")
+    """Its port."""
+    user: str = option("user", needed, shown="required", flink="username", debezium="database.user")
+    """Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). MySQL without
+    GTIDs: also RELOAD."""
+    password: str = text("password", secret=True, flink="password", debezium="database.password")
+    """Never written to logs, offsets or errors."""
+    login: Login = parsed(Login.parse, Login, default=Login())
     connect_timeout_ms: int = duration(
-        "connect.timeout",
-        "How long to wait for a server, and for each of its answers until the user is logged in.",
-        10_000,
-        low=250,
-        high=3_600_000,
-        flink="connect.timeout",
-        debezium="connect.timeout.ms",
+        "connect.timeout", 10_000, 250, 3_600_000, flink="connect.timeout", debezium="connect.timeout.ms"
     )
+    """How long to wait for a server, and for each of its answers until the user is logged in."""
     max_retries: int = integer(
-        "connect.max-retries",
-        "How often to try again after an error that may pass: a lost connection, a server that restarts or has too "
-        "many connections, a lock timeout, a failover. Each success sets the count to 0.",
-        5,
-        low=0,
-        high=1000,
-        flink="connect.max-retries",
-        debezium="errors.max.retries",
+        "connect.max-retries", 5, 0, 1000, flink="connect.max-retries", debezium="errors.max.retries"
     )
-    backoff_ms: int = duration(
-        "connect.backoff",
-        "Wait before the first retry. The wait doubles with each retry, up to 30 s.",
-        500,
-        low=0,
-        high=30_000,
-        debezium="errors.retry.delay.initial.ms",
-    )
-    heartbeat_ms: int = duration(
-        "heartbeat.interval",
-        "How often the server sends a heartbeat on an idle connection of the binary log. After three intervals "
-        "without one the connection is opened again.",
-        30_000,
-        low=1_000,
-        high=3_600_000,
-        flink="heartbeat.interval",
-    )
+    """How often to try again after an error that may pass: a lost connection, a server that restarts or has too many
+    connections, a lock timeout, a failover. Each success sets the count to 0."""
+    backoff_ms: int = duration("connect.backoff", 500, 0, 30_000, debezium="errors.retry.delay.initial.ms")
+    """Wait before the first retry. The wait doubles with each retry, up to 30 s."""
+    heartbeat_ms: int = duration("heartbeat.interval", 30_000, 1_000, 3_600_000, flink="heartbeat.interval")
+    """How often the server sends a heartbeat on an idle connection of the binary log. After three intervals without one
+    the connection is opened again."""
     server_ids: range = option(
         "serverId",
-        "Ids `first-last` for readers of the binary log. The server ends a reader if another one has its id. So each "
-        "reader takes a random id of the range. The planner and each task need one. No replica may have one of them.",
         parse_server_ids,
         SERVER_IDS,
         type="range",
@@ -133,44 +98,34 @@ class MySqlOptions:
         flink="server-id",
         debezium="database.server.id",
     )
+    """Ids `first-last` for readers of the binary log. The server ends a reader if another one has its id. So each
+    reader takes a random id of the range. The planner and each task need one. No replica may have one of them."""
     tables: tuple[tuple[str, str], ...] = option(
         "table",
-        "`database.table`, or several separated by commas.",
         parse_tables,
         type="names",
         shown="this or tablePattern",
         flink=_FLINK_TABLES,
         debezium="table.include.list",
     )
+    """`database.table`, or several separated by commas."""
     table_pattern: str = option(
-        "tablePattern",
-        "Captures each table if the expression matches its whole `database.table`, in Python's syntax. The "
-        "checkpoint fixes the tables, except with `scanNewlyAddedTables`.",
-        parse_pattern,
-        "",
-        type="regular expression",
-        shown="this or table",
-        flink=_FLINK_TABLES,
+        "tablePattern", parse_pattern, "", type="regular expression", shown="this or table", flink=_FLINK_TABLES
     )
+    """Captures each table if the expression matches its whole `database.table`, in Python's syntax. The checkpoint
+    fixes the tables, except with `scanNewlyAddedTables`."""
     adds_tables: bool = flag(
-        "scanNewlyAddedTables",
-        "Also captures tables that are added later, to the options or to the server. The source looks for them every "
-        "10 seconds. It reads their snapshots while it follows the other tables ([Many tables](#many-tables)).",
-        bounds="true, false; with startup.mode=initial",
-        flink="scan.newly-added-table.enabled",
+        "scanNewlyAddedTables", bounds="true, false; with startup.mode=initial", flink="scan.newly-added-table.enabled"
     )
+    """Also captures tables that are added later, to the options or to the server. The source looks for them every 10
+    seconds. It reads their snapshots while it follows the other tables ([Many tables](#many-tables))."""
     tables_exclude: tuple[str, ...] = patterns(
-        "tables.exclude",
-        "Separated by commas. A table is not captured if one of them matches its whole `database.table`.",
-        "database.table",
-        flink=_FLINK_TABLES,
-        debezium="table.exclude.list",
+        "tables.exclude", "database.table", flink=_FLINK_TABLES, debezium="table.exclude.list"
     )
-    columns: ColumnChoice = parsed(ColumnChoice.parse, *options_of(ColumnChoice), default=ColumnChoice())
+    """Separated by commas. A table is not captured if one of them matches its whole `database.table`."""
+    columns: ColumnChoice = parsed(ColumnChoice.parse, ColumnChoice, default=ColumnChoice())
     skipped: frozenset[str] = option(
         "skipped.operations",
-        "Kinds of changes of the log to drop, separated by commas: c (inserts), u (updates), d (deletes), t "
-        "(truncates, as with tableEvents=skip).",
         parse_operations,
         frozenset(),
         type="letters",
@@ -178,262 +133,153 @@ class MySqlOptions:
         bounds="c, u, d, t, none",
         debezium="skipped.operations",
     )
-    format: str = choice(
-        "format",
-        "row: the table's columns. Several tables must have the same columns. debezium: a `key` and a `value` with "
-        "Debezium's envelope, as JSON, for tables with any columns ([Many tables](#many-tables)).",
-        ("row", "debezium"),
-    )
-    evolves: bool = switch(
-        "schemaChange",
-        "evolve: the stream continues after an ALTER TABLE if its columns allow it. Otherwise it stops after "
-        "everything before the statement, and continues after a restart ([Schema "
-        "changes](mysql_cdc_schema.md#schema-changes)). fail: it stops at the first ALTER TABLE that may change "
-        "columns.",
-        ("evolve", "fail"),
-        "evolve",
-    )
-    table_swap: str = choice(
-        "tableSwap",
-        "What happens if a RENAME gives a captured table's name to another table. A table of gh-ost or "
-        "pt-online-schema-change has the same rows: the stream continues with it. For any other table, snapshot: the "
-        "old table counts as dropped, and the new one is read from its beginning; follow: the stream continues with "
-        "the new table's changes; tools: the stream stops ([Online schema "
-        "change](mysql_cdc_schema.md#online-schema-change)). With schemaChange=fail the stream stops at every such "
-        "RENAME.",
-        ("snapshot", "follow", "tools"),
-    )
-    statement_ignore: str = option(
-        "binlog.statement.ignore",
-        "Statement-format changes of a table do not stop the query if the expression matches its whole "
-        "`database.table` ([Statement-format changes](mysql_cdc_server.md#statement-format-changes)). It must not "
-        "match a captured table.",
-        parse_pattern,
-        "",
-        type="regular expression",
-    )
-    table_events: str = choice(
-        "tableEvents",
-        "What TRUNCATE and DROP of a captured table do ([Truncated and dropped "
-        "tables](mysql_cdc_schema.md#truncated-and-dropped-tables)). emit: the stream has a row for the statement, "
-        "and `DeltaUpsert` removes the table's rows. skip: the stream has no such row, and the target keeps the "
-        "rows. fail: the query stops. After a restart with another value it continues from there. fail is the "
-        "default if `metadataColumns` leaves out `_change_type` or, with several tables, `_database` or `_table`.",
-        ("emit", "skip", "fail"),
-    )
-    rewriting: str = choice(
-        "rewritingAlter",
-        "What happens after an ALTER TABLE that changes values of rows that are there, or adds a column with a "
-        "default. The binary log does not have these values ([Statements that change old "
-        "rows](mysql_cdc_schema.md#statements-that-change-old-rows)). snapshot: the table is read again while the "
-        "stream continues. stop: the stream stops before the statement's rows. ignore: the target keeps the old "
-        "values. stop is the default without a snapshot (`startup.mode`). A query sets stop for keyed operators and "
-        "for functions such as filters, and ignore for sinks that append all rows, unless you set the option.",
-        ("snapshot", "stop", "ignore"),
-    )
+    """Kinds of changes of the log to drop, separated by commas: c (inserts), u (updates), d (deletes), t (truncates, as
+    with tableEvents=skip)."""
+    format: str = choice("format", ("row", "debezium"))
+    """row: the table's columns. Several tables must have the same columns. debezium: a `key` and a `value` with
+    Debezium's envelope, as JSON, for tables with any columns ([Many tables](#many-tables))."""
+    evolves: bool = switch("schemaChange", ("evolve", "fail"), "evolve")
+    """evolve: the stream continues after an ALTER TABLE if its columns allow it. Otherwise it stops after everything
+    before the statement, and continues after a restart ([Schema changes](mysql_cdc_schema.md#schema-changes)). fail: it
+    stops at the first ALTER TABLE that may change columns."""
+    table_swap: str = choice("tableSwap", ("snapshot", "follow", "tools"))
+    """What happens if a RENAME gives a captured table's name to another table. A table of gh-ost or
+    pt-online-schema-change has the same rows: the stream continues with it. For any other table, snapshot: the old
+    table counts as dropped, and the new one is read from its beginning; follow: the stream continues with the new
+    table's changes; tools: the stream stops ([Online schema change](mysql_cdc_schema.md#online-schema-change)). With
+    schemaChange=fail the stream stops at every such RENAME."""
+    statement_ignore: str = option("binlog.statement.ignore", parse_pattern, "", type="regular expression")
+    """Statement-format changes of a table do not stop the query if the expression matches its whole `database.table`
+    ([Statement-format changes](mysql_cdc_server.md#statement-format-changes)). It must not match a captured table."""
+    table_events: str = choice("tableEvents", ("emit", "skip", "fail"))
+    """What TRUNCATE and DROP of a captured table do ([Truncated and dropped
+    tables](mysql_cdc_schema.md#truncated-and-dropped-tables)). emit: the stream has a row for the statement, and
+    `DeltaUpsert` removes the table's rows. skip: the stream has no such row, and the target keeps the rows. fail: the
+    query stops. After a restart with another value it continues from there. fail is the default if `metadataColumns`
+    leaves out `_change_type` or, with several tables, `_database` or `_table`."""
+    rewriting: str = choice("rewritingAlter", ("snapshot", "stop", "ignore"))
+    """What happens after an ALTER TABLE that changes values of rows that are there, or adds a column with a default.
+    The binary log does not have these values ([Statements that change old
+    rows](mysql_cdc_schema.md#statements-that-change-old-rows)). snapshot: the table is read again while the stream
+    continues. stop: the stream stops before the statement's rows. ignore: the target keeps the old values. stop is the
+    default without a snapshot (`startup.mode`). A query sets stop for keyed operators and for functions such as
+    filters, and ignore for sinks that append all rows, unless you set the option."""
     signal_table: tuple[str, str] | None = option(
-        "signal.table",
-        "`database.table` whose new rows are [signals](mysql_cdc_signals.md), such as `execute-snapshot`. Its first "
-        "three columns are id, type and data. It is not captured.",
-        parse_signal_table,
-        None,
-        type="name",
-        debezium="signal.data.collection",
+        "signal.table", parse_signal_table, None, type="name", debezium="signal.data.collection"
     )
-    zero_date_fails: bool = switch(
-        "zeroDate",
-        "What happens to zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`), which Spark "
-        "does not have. null: they become NULL. error: the query stops and names table, column and date. In a key "
-        "both stop the query.",
-        ("null", "error"),
-        "error",
-    )
+    """`database.table` whose new rows are [signals](mysql_cdc_signals.md), such as `execute-snapshot`. Its first three
+    columns are id, type and data. It is not captured."""
+    zero_date_fails: bool = switch("zeroDate", ("null", "error"), "error")
+    """What happens to zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`), which Spark does
+    not have. null: they become NULL. error: the query stops and names table, column and date. In a key both stop the
+    query."""
     chunk_size: int = integer(
         "chunkSize",
-        "Rows of one SELECT of the snapshot. Approximate if chunks are cut by arithmetic.",
         100_000,
-        low=1,
+        1,
         flink="scan.incremental.snapshot.chunk.size",
         debezium="incremental.snapshot.chunk.size",
     )
+    """Rows of one SELECT of the snapshot. Approximate if chunks are cut by arithmetic."""
     chunk_key_column: str = text(
         "chunkKeyColumn",
-        "Column that cuts the snapshot into chunks. An index must begin with it. If it is not in the primary key, "
-        "the whole snapshot is one batch ([Keys](#keys)).",
         shown="the primary key",
         bounds="a column of the table",
         flink="scan.incremental.snapshot.chunk.key-column",
     )
+    """Column that cuts the snapshot into chunks. An index must begin with it. If it is not in the primary key, the
+    whole snapshot is one batch ([Keys](#keys))."""
     distribution_factor_lower: float = number(
-        "distributionFactorLower",
-        "Chunks are cut by arithmetic, instead of stepping along the index, only if (greatest key - least key + 1) / "
-        "rows is at least this. Applies where a batch has no limit on rows: with `intervalDuringBacklog` and without "
-        "`maxRowsPerBatch`.",
-        0.05,
-        low=0,
-        high=1,
-        flink="chunk-key.even-distribution.factor.lower-bound",
+        "distributionFactorLower", 0.05, 0, 1, flink="chunk-key.even-distribution.factor.lower-bound"
     )
+    """Chunks are cut by arithmetic, instead of stepping along the index, only if (greatest key - least key + 1) / rows
+    is at least this. Applies where a batch has no limit on rows: with `intervalDuringBacklog` and without
+    `maxRowsPerBatch`."""
     distribution_factor_upper: float = number(
-        "distributionFactorUpper",
-        "The upper bound of the same factor.",
-        1000.0,
-        low=1,
-        flink="chunk-key.even-distribution.factor.upper-bound",
+        "distributionFactorUpper", 1000.0, 1, flink="chunk-key.even-distribution.factor.upper-bound"
     )
-    max_rows: int = integer(
-        "maxRowsPerBatch",
-        "Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction "
-        "is one batch. Snapshot: with `intervalDuringBacklog` time sizes the batches, and only a value that you set "
-        "is a limit too. With 0 there is no limit, and none for a snapshot that cannot be cut. Binary log: if a "
-        "batch leaves rows behind, the next one may have twice as many, up to 16 times the default. So the lag stays "
-        "near the time of one commit.",
-        200_000,
-        low=1,
-        debezium="max.batch.size",
-    )
-    max_row_bytes: int = integer(
-        "maxRowBytes",
-        "Most bytes of one row. A larger row stops the query with an error, because a worker could run out of "
-        "memory: a row takes a few times its own size.",
-        256 << 20,
-        low=1 << 24,
-        high=1 << 30,
-    )
-    most_inflated: int = integer(
-        "maxInflatedBytes",
-        "Most bytes that a compressed transaction of MySQL, or a compressed event of MariaDB, may have when it is "
-        "inflated. A larger one stops the query. Transactions are inflated piece by piece, so this does not limit "
-        "memory.",
-        MOST_INFLATED,
-        low=1,
-    )
+    """The upper bound of the same factor."""
+    max_rows: int = integer("maxRowsPerBatch", 200_000, 1, debezium="max.batch.size")
+    """Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is one
+    batch. Snapshot: with `intervalDuringBacklog` time sizes the batches, and only a value that you set is a limit too.
+    With 0 there is no limit, and none for a snapshot that cannot be cut. Binary log: if a batch leaves rows behind, the
+    next one may have twice as many, up to 16 times the default. So the lag stays near the time of one commit."""
+    max_row_bytes: int = integer("maxRowBytes", 256 << 20, 1 << 24, 1 << 30)
+    """Most bytes of one row. A larger row stops the query with an error, because a worker could run out of memory: a
+    row takes a few times its own size."""
+    most_inflated: int = integer("maxInflatedBytes", MOST_INFLATED, 1)
+    """Most bytes that a compressed transaction of MySQL, or a compressed event of MariaDB, may have when it is
+    inflated. A larger one stops the query. Transactions are inflated piece by piece, so this does not limit memory."""
     metadata: tuple[str, ...] = option(
         "metadataColumns",
-        "More columns, after the table's, that show where a row comes from ([Metadata columns](#metadata-columns)). "
-        "`DeltaUpsert` needs the default ones.",
         parse_names,
         BY_DEFAULT,
         type="names",
         shown=f"{','.join(BY_DEFAULT)}; with several tables or format=debezium also _database, _table",
         bounds=", ".join(METADATA),
     )
-    interval_ms: int | None = parsed(
-        None,
-        Option(
-            "interval",
-            "In the binary log phase there is at most one batch per interval. `BacklogQuery` sets it. "
-            "`execution.checkpointing.interval` works too.",
-            type="duration",
-        ),
-        default=None,
-    )
+    """More columns, after the table's, that show where a row comes from ([Metadata columns](#metadata-columns)).
+    `DeltaUpsert` needs the default ones."""
+    interval_ms: int | None = parsed(None, Option("interval", type="duration"), default=None)
+    """In the binary log phase there is at most one batch per interval. `BacklogQuery` sets it.
+    `execution.checkpointing.interval` works too."""
     during_backlog_ms: int | None = parsed(
-        None,
-        Option(
-            "intervalDuringBacklog",
-            "A snapshot batch is sized to take about this long (FLIP-309). 0: one batch. "
-            "`execution.checkpointing.interval-during-backlog` works too.",
-            type="duration",
-            bounds="0 or >= interval",
-        ),
-        default=None,
+        None, Option("intervalDuringBacklog", type="duration", bounds="0 or >= interval"), default=None
     )
-    backlog_lag_ms: int | None = duration(
-        "backlogLagThreshold",
-        "The binary log phase is backlog too after a batch whose end lags more than this behind the log's end, by "
-        "the server's clock. Unset: only the snapshot is backlog.",
-        None,
-        low=1,
-    )
-    by_clock: bool = flag(
-        "useProcessingTimeDuringBinlog",
-        "From the binary log phase on, event time follows the system time (FLIP-326), for timers of later operators. "
-        "Cannot be used with `with_watermark`. It only has an effect in queries of `backlog_spark`, not in a plain "
-        "`readStream`.",
-    )
-    query_token: str = text(
-        "queryToken",
-        "With it the source asks the query whether other sources are in backlog.",
-        shown="set by a query's runner",
-        secret=True,
-    )
-    fills: str = choice(
-        "fillsColumns",
-        "What gives new columns their default in old rows. sink: the query's sink. nothing: no row needs it. again: "
-        "the table is read again, also with rewritingAlter=stop. Unset: as rewritingAlter says.",
-        ("sink", "nothing", "again"),
-        "",
-        shown="set by a query's runner",
-    )
-    signals_token: str = text(
-        "signalsToken",
-        "Lets the source ask the query for the signals of `query.signal`.",
-        shown="set by a query's runner",
-        secret=True,
-    )
-    poll_wait_ms: int = integer(
-        "pollWait",
-        "Milliseconds that the source may wait for rows if it is the query's only source.",
-        0,
-        low=0,
-        shown="set by a query's runner",
-    )
-    target: str = choice(
-        "availableNowTarget",
-        "Where `trigger(availableNow=True)` ends. latest: at the log's end at the start of the run. backlogEnd: with "
-        "the snapshot. none: at once, without new rows.",
-        ("latest", "backlogEnd", "none"),
-    )
+    """A snapshot batch is sized to take about this long (FLIP-309). 0: one batch.
+    `execution.checkpointing.interval-during-backlog` works too."""
+    backlog_lag_ms: int | None = duration("backlogLagThreshold", None, 1)
+    """The binary log phase is backlog too after a batch whose end lags more than this behind the log's end, by the
+    server's clock. Unset: only the snapshot is backlog."""
+    by_clock: bool = flag("useProcessingTimeDuringBinlog")
+    """From the binary log phase on, event time follows the system time (FLIP-326), for timers of later operators.
+    Cannot be used with `with_watermark`. It only has an effect in queries of `backlog_spark`, not in a plain
+    `readStream`."""
+    query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
+    """With it the source asks the query whether other sources are in backlog."""
+    fills: str = choice("fillsColumns", ("sink", "nothing", "again"), "", shown="set by a query's runner")
+    """What gives new columns their default in old rows. sink: the query's sink. nothing: no row needs it. again: the
+    table is read again, also with rewritingAlter=stop. Unset: as rewritingAlter says."""
+    signals_token: str = text("signalsToken", shown="set by a query's runner", secret=True)
+    """Lets the source ask the query for the signals of `query.signal`."""
+    poll_wait_ms: int = integer("pollWait", 0, 0, shown="set by a query's runner")
+    """Milliseconds that the source may wait for rows if it is the query's only source."""
+    target: str = choice("availableNowTarget", ("latest", "backlogEnd", "none"))
+    """Where `trigger(availableNow=True)` ends. latest: at the log's end at the start of the run. backlogEnd: with the
+    snapshot. none: at once, without new rows."""
     startup_mode: str = choice(
         "startup.mode",
-        "Where the stream starts ([Where it starts](#where-it-starts)). initial: a snapshot, then the binary log. "
-        "snapshot: only the snapshot, with the log that its last batch needs; then the source has finished. latest: "
-        "the log from now on. earliest: the whole log that the server has. timestamp, specific: the log from the "
-        "position in the options below.",
         ("initial", "snapshot", "latest", "earliest", "timestamp", "specific"),
         flink="scan.startup.mode",
         debezium="snapshot.mode",
     )
-    renews: bool = switch(
-        "snapshot.mode",
-        "What happens if the server no longer has the binary log after the checkpoint's position. initial: the query "
-        "stops. when_needed: it reads the tables again on the same checkpoint, and the target is emptied first "
-        "([Purged logs](mysql_cdc_server.md#purged-logs)).",
-        ("initial", "when_needed"),
-        "when_needed",
-        debezium="snapshot.mode",
-    )
+    """Where the stream starts ([Where it starts](#where-it-starts)). initial: a snapshot, then the binary log.
+    snapshot: only the snapshot, with the log that its last batch needs; then the source has finished. latest: the log
+    from now on. earliest: the whole log that the server has. timestamp, specific: the log from the position in the
+    options below."""
+    renews: bool = switch("snapshot.mode", ("initial", "when_needed"), "when_needed", debezium="snapshot.mode")
+    """What happens if the server no longer has the binary log after the checkpoint's position. initial: the query
+    stops. when_needed: it reads the tables again on the same checkpoint, and the target is emptied first ([Purged
+    logs](mysql_cdc_server.md#purged-logs))."""
     startup_timestamp_ms: int = integer(
-        "startup.timestampMillis",
-        "Milliseconds since 1970 (UTC). The stream starts with the first transaction of that second or later, by the "
-        "server's clock.",
-        0,
-        low=0,
-        shown="with timestamp: required",
-        flink="scan.startup.timestamp-millis",
+        "startup.timestampMillis", 0, 0, shown="with timestamp: required", flink="scan.startup.timestamp-millis"
     )
+    """Milliseconds since 1970 (UTC). The stream starts with the first transaction of that second or later, by the
+    server's clock."""
     startup_file: str = text(
-        "startup.file",
-        "The binary log file to start in.",
-        shown="with specific: this or the GTID set",
-        flink="scan.startup.specific-offset.file",
+        "startup.file", shown="with specific: this or the GTID set", flink="scan.startup.specific-offset.file"
     )
-    startup_position: int = integer(
-        "startup.position",
-        "Byte position in that file, between two transactions.",
-        4,
-        low=4,
-        flink="scan.startup.specific-offset.pos",
-    )
+    """The binary log file to start in."""
+    startup_position: int = integer("startup.position", 4, 4, flink="scan.startup.specific-offset.pos")
+    """Byte position in that file, between two transactions."""
     startup_gtid_set: str = option(
         "startup.gtidSet",
-        "MySQL: the stream has all transactions that are not in this set.",
         lambda given, name: "".join(given.text(name).split()),
         "",
         shown="with specific: this or the file",
         flink="scan.startup.specific-offset.gtid-set",
     )
+    """MySQL: the stream has all transactions that are not in this set."""
     # Whether the user set `max_rows`. Then it also bounds snapshot batches that are sized by time.
     max_rows_given: bool = parsed(lambda given: given.has("maxRowsPerBatch"), default=False)
     # The server that connections must reach, as an offset names it; "" for any. The planner sets it for the tasks.

@@ -53,7 +53,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 def documented_options() -> tuple[Option, ...]:
     """The options of docs/mysql_cdc.md."""
-    return options_of(MySqlOptions)
+    return options_of(MySqlOptions, with_docs=True)
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
@@ -181,7 +181,7 @@ class MySqlCdcDataSource(StreamOnly):
     `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
 
-    secrets: ClassVar[str] = "|".join(o.name for o in documented_options() if o.secret)
+    secrets: ClassVar[str] = "|".join(o.name for o in options_of(MySqlOptions) if o.secret)
 
     @classmethod
     def name(cls) -> str:

@@ -33,7 +33,7 @@ _DEBEZIUM_MASK = "column.mask.hash.v2.SHA-256.with.salt.…"
 _ROUNDS = 20_000
 
 
-def patterns(name: str, doc: str, like: str = "database.table.column", **more: Any) -> tuple[str, ...]:
+def patterns(name: str, like: str = "database.table.column", **more: Any) -> tuple[str, ...]:
     """An option with regular expressions for whole names, separated by commas. ``like``: such a name, for errors."""
 
     def parse(given: UserOptions, name: str) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def patterns(name: str, doc: str, like: str = "database.table.column", **more: A
             check_whole_names(name, pattern, like)
         return found
 
-    return option(name, doc, parse, (), type="regular expressions", **more)
+    return option(name, parse, (), type="regular expressions", **more)
 
 
 def matches(patterns: Iterable[str], name: str, *, any_case: bool = False) -> bool:
@@ -55,44 +55,25 @@ class ColumnChoice:
     """Parsed options."""
 
     include: tuple[str, ...] = patterns(
-        "columns.include",
-        "Separated by commas. A column is read only if one of them matches its whole `database.table.column`. Columns "
-        "of the key are always read. Upper and lower case do not matter ([Columns](#columns)).",
-        shown="every column",
-        bounds="not with columns.exclude",
-        debezium="column.include.list",
+        "columns.include", shown="every column", bounds="not with columns.exclude", debezium="column.include.list"
     )
+    """Separated by commas. A column is read only if one of them matches its whole `database.table.column`. Columns of
+    the key are always read. Upper and lower case do not matter ([Columns](#columns))."""
     exclude: tuple[str, ...] = patterns(
-        "columns.exclude",
-        "A column is not read if one of them matches. A column of the key cannot be excluded.",
-        bounds="not with columns.include",
-        debezium="column.exclude.list",
+        "columns.exclude", bounds="not with columns.include", debezium="column.exclude.list"
     )
-    mask: tuple[str, ...] = patterns(
-        "columns.mask",
-        "A column's values become a salted SHA-256 if one of them matches: 64 hexadecimal digits. NULL stays NULL.",
-        debezium=_DEBEZIUM_MASK,
-    )
-    salt: str = text(
-        _SALT,
-        "The salt. Never written to logs, offsets or errors. Another salt needs a new checkpoint.",
-        shown="with columns.mask: required",
-        secret=True,
-        debezium=_DEBEZIUM_MASK,
-    )
-    tiny_as_boolean: bool = flag(
-        "tinyInt1isBit",
-        "Reads signed TINYINT(1) as boolean: 0 is false, all other values are true. In a key it stays a number.",
-    )
+    """A column is not read if one of them matches. A column of the key cannot be excluded."""
+    mask: tuple[str, ...] = patterns("columns.mask", debezium=_DEBEZIUM_MASK)
+    """A column's values become a salted SHA-256 if one of them matches: 64 hexadecimal digits. NULL stays NULL."""
+    salt: str = text(_SALT, shown="with columns.mask: required", secret=True, debezium=_DEBEZIUM_MASK)
+    """The salt. Never written to logs, offsets or errors. Another salt needs a new checkpoint."""
+    tiny_as_boolean: bool = flag("tinyInt1isBit")
+    """Reads signed TINYINT(1) as boolean: 0 is false, all other values are true. In a key it stays a number."""
     keys: tuple[tuple[str, tuple[str, ...]], ...] = option(
-        _KEYS,
-        "`table:column,column;…`, where `table` is a regular expression: the NOT NULL columns of a UNIQUE key. They "
-        "become the key of a table without a primary key ([Keys](#keys)).",
-        lambda given, name: _parse_keys(given.text(name)),
-        (),
-        type="names",
-        debezium="message.key.columns",
+        _KEYS, lambda given, name: _parse_keys(given.text(name)), (), type="names", debezium="message.key.columns"
     )
+    """`table:column,column;…`, where `table` is a regular expression: the NOT NULL columns of a UNIQUE key. They become
+    the key of a table without a primary key ([Keys](#keys))."""
 
     @classmethod
     def parse(cls, given: UserOptions) -> ColumnChoice:

@@ -30,50 +30,38 @@ _CLEARTEXT = ("mysql_clear_password", "dialog")
 class Login:
     """Parsed options. Files and variables are read when a connection is made, in the process that makes it."""
 
-    password_file: str = text(
-        "passwordFile",
-        "File with the password, instead of `password`. A line end is removed. The file is read for each connection, "
-        "so it may change. The driver and all executors need it.",
-        type="path",
-    )
-    password_env: str = text(
-        "passwordEnv",
-        "Environment variable with the password, on the driver and the executors (`spark.executorEnv.…`).",
-    )
+    password_file: str = text("passwordFile", type="path")
+    """File with the password, instead of `password`. A line end is removed. The file is read for each connection, so it
+    may change. The driver and all executors need it."""
+    password_env: str = text("passwordEnv")
+    """Environment variable with the password, on the driver and the executors (`spark.executorEnv.…`)."""
     ssl_mode: str = choice(
         "ssl.mode",
-        "Like the mysql client's --ssl-mode. preferred: TLS if the server has it, without a check of its certificate. "
-        "verify_ca: a known authority must have signed its certificate. verify_identity: the certificate must also "
-        "name the host.",
         ("disabled", "preferred", "required", "verify_ca", "verify_identity"),
         "preferred",
         flink="jdbc.properties.sslMode",
         debezium="database.ssl.mode",
     )
-    takes_public_key: bool = flag(
-        "allowPublicKeyRetrieval",
-        "Without TLS, whether the server may send its public key to encrypt the password for `caching_sha2_password` "
-        "and `sha256_password`. Then somebody who poses as the server can get the password.",
-        flink="jdbc.properties.allowPublicKeyRetrieval",
-    )
+    """Like the mysql client's --ssl-mode. preferred: TLS if the server has it, without a check of its certificate.
+    verify_ca: a known authority must have signed its certificate. verify_identity: the certificate must also name the
+    host."""
+    takes_public_key: bool = flag("allowPublicKeyRetrieval", flink="jdbc.properties.allowPublicKeyRetrieval")
+    """Without TLS, whether the server may send its public key to encrypt the password for `caching_sha2_password` and
+    `sha256_password`. Then somebody who poses as the server can get the password."""
     ssl_ca: str = text(
         "ssl.ca",
-        "Certificates of the known authorities (PEM).",
         type="path",
         shown="the system's",
         bounds="with verify_ca, verify_identity",
         debezium="database.ssl.truststore",
     )
+    """Certificates of the known authorities (PEM)."""
     ssl_cert: str = text(
-        "ssl.cert",
-        "The client's certificate (PEM); needs `ssl.key`.",
-        type="path",
-        bounds="with required, verify_ca, verify_identity",
-        debezium="database.ssl.keystore",
+        "ssl.cert", type="path", bounds="with required, verify_ca, verify_identity", debezium="database.ssl.keystore"
     )
-    ssl_key: str = text(
-        "ssl.key", "The client's private key (PEM), not encrypted.", type="path", debezium="database.ssl.keystore"
-    )
+    """The client's certificate (PEM); needs `ssl.key`."""
+    ssl_key: str = text("ssl.key", type="path", debezium="database.ssl.keystore")
+    """The client's private key (PEM), not encrypted."""
 
     @classmethod
     def parse(cls, given: UserOptions) -> Self:
