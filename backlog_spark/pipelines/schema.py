@@ -15,6 +15,7 @@ __all__ = ["pipeline_schema"]
 
 # Prefixes whose options are passed on, such as kafka.bootstrap.servers.
 _FAMILIES = {"hybrid": "^(kafka|fs|phase)\\."}
+_LITERALS = {"true": True, "false": False, "null": None}
 _SCALAR = ["string", "number", "boolean", "null"]
 
 
@@ -73,10 +74,9 @@ def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[O
 def _option(option: Option) -> dict[str, Any]:
     found: dict[str, Any] = {"description": option.doc}
     if option.choices:
-        values: list[Any] = list(option.choices)
-        if set(values) == {"true", "false"}:
-            values += [True, False]
-        return {**found, "enum": values}
+        # Unquoted, YAML reads these words as values of other types.
+        values = [_LITERALS[word] for word in option.choices if word in _LITERALS]
+        return {**found, "enum": [*option.choices, *values]}
     return {**found, "type": [*_SCALAR, "array"]}
 
 

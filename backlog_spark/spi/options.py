@@ -193,7 +193,7 @@ def _texts_below(kind: type[Any]) -> dict[str, str]:
     """The text below each field. None where Python has no source."""
     try:
         (declared,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    except OSError:
+    except (OSError, TypeError):
         return {}
     found = {}
     for line, below in itertools.pairwise(cast(ast.ClassDef, declared).body):

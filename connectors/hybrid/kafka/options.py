@@ -248,26 +248,7 @@ class KafkaOptions:
     drop_tombstones: bool = switch("tombstones", ("null", "drop"), "drop")
     """What a record without a value becomes. null: a row with NULL in its data columns. drop: no row."""
     thresholds: Thresholds = parsed(lambda given: Thresholds(**values(Thresholds, given)), Thresholds)
-    properties: Properties = parsed(
-        Properties.parse,
-        Option(
-            "kafka.bootstrap.servers",
-            "addresses",
-            "required",
-            spark="kafka.bootstrap.servers",
-            doc="Brokers to contact first, as `host:port`, separated by commas.",
-        ),
-        Option(
-            "kafka.*",
-            "",
-            "Kafka's",
-            spark="kafka.*",
-            doc="Properties of Java's consumer that have a meaning here. Others are refused, with what to do instead. "
-            "Defaults: `kafka.isolation.level` is read_committed, `kafka.check.crcs` is false.",
-        ),
-        Option("kafka.sasl.username", doc="Replaces `kafka.sasl.jaas.config`."),
-        Option("kafka.sasl.password", secret=True, doc="The same. Never written to logs, offsets or errors."),
-    )
+    properties: Properties = parsed(Properties.parse, Properties)
     group_prefix: str = text("groupIdPrefix", "hybrid-kafka", spark="groupIdPrefix")
     """Prefix of the group ids that brokers see for the readers. (Nothing is committed under them.)"""
     poll_timeout_ms: int = integer("kafkaConsumer.pollTimeoutMs", 120_000, 1, spark="kafkaConsumer.pollTimeoutMs")
