@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from backlog_spark.connectors.hybrid.catalogue import OPTIONS
-from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS as DECODE
-from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
-from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
-from backlog_spark.connectors.hybrid.option import option_table
+from backlog_spark.connectors.hybrid.decode import DecodeOptions
+from backlog_spark.connectors.hybrid.files.options import DeltaOptions, FileOptions
+from backlog_spark.connectors.hybrid.kafka.options import KafkaOptions
+from backlog_spark.connectors.hybrid.options import HybridOptions
 from backlog_spark.connectors.hybrid.phases import METADATA
 from backlog_spark.spark.jvm.session import REDACTION, redaction
+from backlog_spark.spi.options import options_of
 from backlog_spark.spi.registry import CONNECTORS, data_source
+from docs.option_table import option_table
 
 __all__ = ["pages", "redaction_line"]
 
@@ -174,11 +175,14 @@ def pages() -> dict[str, str]:
         + columns
     )
     parts = {
-        "the source": OPTIONS,
-        "a file phase": FILES,
-        "a Delta phase": DELTA,
-        "a Kafka phase": KAFKA,
-        "records": DECODE,
+        "the source": HybridOptions,
+        "a file phase": FileOptions,
+        "a Delta phase": DeltaOptions,
+        "a Kafka phase": KafkaOptions,
+        "records": DecodeOptions,
     }
-    tables = "\n".join(f"## Options of {name}\n\n{option_table(table)}" for name, table in parts.items())
+    tables = "\n".join(
+        f"## Options of {name}\n\n{option_table(options_of(kind, with_docs=True), spark='Spark')}"
+        for name, kind in parts.items()
+    )
     return {"hybrid.md": text, "hybrid_options.md": _OPTIONS + tables.replace("](#", "](hybrid.md#")}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from backlog_spark.connectors.mysql_cdc.catalogue import option_table
+from backlog_spark.connectors.mysql_cdc import documented_options
 from backlog_spark.connectors.mysql_cdc.output.metadata import METADATA
 from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS
 from backlog_spark.connectors.mysql_cdc.schema.types import type_table
+from docs.option_table import option_table
 
 __all__ = ["pages"]
 
@@ -222,7 +223,7 @@ def _metadata() -> str:
 
 def pages() -> dict[str, str]:
     """File name -> text: the source, and its options."""
-    options = option_table().replace("](#", "](mysql_cdc.md#")
+    table = option_table(documented_options(), flink="Flink CDC", debezium="Debezium")
     text = (
         _INTRO
         + "All options are in [Options of mysql_cdc](mysql_cdc_options.md).\n\n"
@@ -236,4 +237,4 @@ def pages() -> dict[str, str]:
         + type_table()
         + _CHARSETS
     )
-    return {"mysql_cdc.md": text, "mysql_cdc_options.md": _OPTIONS + options}
+    return {"mysql_cdc.md": text, "mysql_cdc_options.md": _OPTIONS + table.replace("](#", "](mysql_cdc.md#")}

@@ -12,14 +12,10 @@ from pyspark.errors import AnalysisException
 import backlog_spark as bs
 import backlog_spark.spark.jvm.session
 from backlog_spark.connectors.hybrid import HybridDataSource
-from backlog_spark.connectors.hybrid.catalogue import OPTIONS as HYBRID
-from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS as DECODE
-from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
-from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
 from backlog_spark.connectors.hybrid.kafka.security import SECURITY_NAMES
 from backlog_spark.connectors.mysql_cdc import MySqlCdcDataSource
-from backlog_spark.connectors.mysql_cdc.catalogue import OPTIONS as MYSQL
 from backlog_spark.spark.jvm.session import REDACTION
+from backlog_spark.spi.registry import documented_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,13 +64,14 @@ PLAIN = {
 
 def test_every_option_is_a_secret_or_is_none() -> None:
     kafka = {f"kafka.{name}" for name in SECURITY_NAMES}
-    tables = {"mysql_cdc": MYSQL, "hybrid": (*HYBRID, *FILES, *DELTA, *KAFKA, *DECODE)}
     sources = {"mysql_cdc": MySqlCdcDataSource, "hybrid": HybridDataSource}
-    for name, options in tables.items():
+    for name, source in sources.items():
+        options = documented_options(name)
+        assert all(o.doc for o in options)
         listed = {o.name for o in options} | (kafka if name == "hybrid" else set())
         assert listed == {*SECRET[name], *PLAIN[name].split()}
         assert {o.name for o in options if o.secret} == {o.name for o in options} & set(SECRET[name])
-        hidden = re.compile(sources[name].secrets, re.IGNORECASE)
+        hidden = re.compile(source.secrets, re.IGNORECASE)
         assert all(hidden.fullmatch(option.replace("*", "anything")) for option in SECRET[name])
         assert not any(hidden.fullmatch(option) for option in PLAIN[name].split())
     assert re.fullmatch(HybridDataSource.secrets, "phase.old.fs.key")

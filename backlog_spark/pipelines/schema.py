@@ -8,13 +8,14 @@ from pydantic import TypeAdapter
 
 from backlog_spark.pipelines.model import SINKS, PipelineSection, Route, Source, Transform
 from backlog_spark.pipelines.parsing import FORMATS
-from backlog_spark.spi.option_docs import OptionDoc
+from backlog_spark.spi.options import Option
 from backlog_spark.spi.registry import documented_options
 
 __all__ = ["pipeline_schema"]
 
 # Prefixes whose options are passed on, such as kafka.bootstrap.servers.
 _FAMILIES = {"hybrid": "^(kafka|fs|phase)\\."}
+_LITERALS = {"true": True, "false": False, "null": None}
 _SCALAR = ["string", "number", "boolean", "null"]
 
 
@@ -56,7 +57,7 @@ def pipeline_schema() -> dict[str, Any]:
     }
 
 
-def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[OptionDoc, ...]) -> dict[str, Any]:
+def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[Option, ...]) -> dict[str, Any]:
     """A source of one type with its options, or of Spark's own formats, whose options are not known."""
     names = [types] if isinstance(types, str) else list(types)
     known = {o.name: _option(o) for o in options if "*" not in o.name}
@@ -70,13 +71,12 @@ def _source(base: dict[str, Any], types: str | tuple[str, ...], options: tuple[O
     return {**made, "patternProperties": {family: {"type": _SCALAR}}} if family else made
 
 
-def _option(option: OptionDoc) -> dict[str, Any]:
+def _option(option: Option) -> dict[str, Any]:
     found: dict[str, Any] = {"description": option.doc}
     if option.choices:
-        values: list[Any] = list(option.choices)
-        if set(values) == {"true", "false"}:
-            values += [True, False]
-        return {**found, "enum": values}
+        # Unquoted, YAML reads these words as values of other types.
+        values = [_LITERALS[word] for word in option.choices if word in _LITERALS]
+        return {**found, "enum": [*option.choices, *values]}
     return {**found, "type": [*_SCALAR, "array"]}
 
 

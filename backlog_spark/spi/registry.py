@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.spi.examination import Examination
-    from backlog_spark.spi.option_docs import OptionDoc
+    from backlog_spark.spi.options import Option
     from backlog_spark.spi.signals import Signal
     from backlog_spark.spi.source_info import SourceInfo
     from backlog_spark.spi.tables_at import TablesAt
@@ -141,7 +141,7 @@ def check_options(source_format: str, options: Mapping[str, str]) -> None:
         check(options)
 
 
-def documented_options(source_format: str) -> tuple[OptionDoc, ...]:
+def documented_options(source_format: str) -> tuple[Option, ...]:
     """The options of a connector. Empty if its module has no ``documented_options``."""
     found = _function(source_format, "documented_options")
     return tuple(found()) if found else ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.durations import format_duration, parse_duration
 from backlog_spark.errors import SettingError
 
-__all__ = ["UserOptions", "unknown_option"]
+__all__ = ["UserOptions", "bounds_text", "check_names", "unknown_option"]
 
 _T = TypeVar("_T")
 
@@ -43,9 +43,11 @@ class UserOptions(dict[str, str]):
             raise SettingError(name, self.get(name.lower()), problem, hint)
         return found
 
-    def choice(self, name: str, choices: Sequence[str]) -> str:
-        """One of some words, as it stands there; the first is the default."""
-        text = self.text(name, choices[0])
+    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
+        """One of some words, as it stands there. The first is the default, if there is no other."""
+        if not self.has(name):
+            return choices[0] if default is None else default
+        text = self.text(name)
         found = {choice.lower(): choice for choice in choices}.get(text.strip().lower())
         if found is None:
             hint = f"Set one of these, or leave out {name}."
@@ -53,7 +55,7 @@ class UserOptions(dict[str, str]):
         return found
 
     def flag(self, name: str, default: bool) -> bool:
-        return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def integer(self, name: str, default: _T, low: int, high: int | None = None, hint: str = "") -> int | _T:
         """A whole number within bounds."""
@@ -65,8 +67,7 @@ class UserOptions(dict[str, str]):
         except ValueError:
             value = low - 1
         if value < low or (high is not None and value > high):
-            bounds = f">= {low}" if high is None else f"{low}..{high}"
-            raise SettingError(name, text, f"is not an integer {bounds}.", hint)
+            raise SettingError(name, text, f"is not an integer {bounds_text(low, high)}.", hint)
         return value
 
     def number(self, name: str, default: float, low: float, high: float | None = None) -> float:
@@ -79,13 +80,20 @@ class UserOptions(dict[str, str]):
         except ValueError:
             value = math.nan
         if not (low <= value < math.inf if high is None else low <= value <= high):
-            bounds = f">= {low:g}" if high is None else f"{low:g}..{high:g}"
-            raise SettingError(name, text, f"is not a number {bounds}.")
+            raise SettingError(name, text, f"is not a number {bounds_text(low, high)}.")
         return value
 
-    def duration(self, name: str) -> int | None:
-        """Milliseconds; None if not given."""
-        return parse_duration(self.text(name), name) if self.has(name) else None
+    def duration(self, name: str, default: _T, low: int = 0, high: int | None = None) -> int | _T:
+        """Milliseconds within bounds."""
+        if not self.has(name):
+            return default
+        text = self.text(name)
+        found = parse_duration(text, name)
+        if high is None and found < low:
+            raise SettingError(name, text, "must be above 0.", 'For example "5 min".')
+        if high is not None and not low <= found <= high:
+            raise SettingError(name, text, f"is not between {format_duration(low)} and {format_duration(high)}.")
+        return found
 
     def pattern(self, name: str, hint: str) -> str:
         """A regular expression; "" if not given."""
@@ -95,6 +103,20 @@ class UserOptions(dict[str, str]):
         except re.error as error:
             raise SettingError(name, pattern, f"is not a regular expression: {error}.", hint) from None
         return pattern
+
+
+def bounds_text(low: float, high: float | None, shown: Callable[[Any], str] = str) -> str:
+    """Bounds as in errors and in the documentation."""
+    return f">= {shown(low)}" if high is None else f"{shown(low)}..{shown(high)}"
+
+
+def check_names(options: Iterable[str], known: Iterable[str], problem: str) -> None:
+    """Refuse options that are none of the known ones, in any case."""
+    names = list(known)
+    lower = {each.lower() for each in names}
+    for name in options:
+        if name.lower() not in lower:
+            raise unknown_option(name, names, problem)
 
 
 def unknown_option(name: str, known: Iterable[str], problem: str) -> SettingError:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,17 +20,15 @@ from deltalake.fs import DeltaStorageHandler
 from backlog_spark.errors import BacklogError, SettingError
 
 from .files.bitmaps import packed
-from .files.catalogue import DELTA
 from .files.columnar import ParquetFormat
 from .files.entries import DataFile, Names
-from .files.given import FilesGiven
 from .files.listed import ListedPhase
-from .files.options import ReadOptions, common_options
+from .files.options import DeltaOptions
 from .files.sparktypes import spark_schema
 from .files.stores import FileFound, LocalStore, Store, scheme_of, store_of
 from .phases import Position
 
-__all__ = ["DeltaOptions", "DeltaPhase"]
+__all__ = ["DeltaPhase"]
 
 # Where Spark's tables keep the type of a column of type CHAR, which Delta does not have.
 _CHAR_TYPE, _CHAR = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"char\((\d+)\)")
@@ -49,54 +46,6 @@ _FEATURES = {
 }
 
 
-@dataclass(frozen=True)
-class DeltaOptions:
-    """Parsed options.
-
-    Parameters
-    ----------
-    path : str
-        Directory or URL of the table.
-    version : int or None
-    time : datetime.datetime or None
-        With a zone. At most one of time and version is set.
-    read : ReadOptions
-
-    Raises
-    ------
-    SettingError
-        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
-    """
-
-    path: str
-    version: int | None = None
-    time: datetime | None = None
-    read: ReadOptions = field(default_factory=ReadOptions)
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> DeltaOptions:
-        """Parse the options of the phase; names in any case. ``others``: known names that other modules read."""
-        given = FilesGiven(options, DELTA, others, "a phase of Delta")
-        if given.has("versionAsOf") and given.has("timestampAsOf"):
-            raise SettingError(
-                "timestampAsOf", given.text("timestampAsOf"), "is given together with versionAsOf.", "Give one of them."
-            )
-        return cls(
-            path=given.required("path", 'Set .option("path", "/data/table").').strip(),
-            version=given.integer("versionAsOf", None, 0, hint="Leave it out for the latest version."),
-            time=_time(given.text("timestampAsOf")) if given.has("timestampAsOf") else None,
-            read=common_options(given),
-        )
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise SettingError("timestampAsOf", text, "is no time.", "For example 2024-01-31T12:00:00Z.") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 class DeltaPhase(ListedPhase):
     """Reads one version of a Delta table, each row once.
 
@@ -108,7 +57,7 @@ class DeltaPhase(ListedPhase):
     ----------
     name : str
     options : mapping
-        See `backlog_spark.connectors.hybrid.files.catalogue.DELTA`.
+        See `backlog_spark.connectors.hybrid.files.options.DeltaOptions`.
     others : collection of str
         Names of options that other modules read.
 

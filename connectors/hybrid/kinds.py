@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.options import options_of
 
 from .phases import Phase
 
@@ -23,8 +24,8 @@ class Kind:
     module, phase : str
         The module and class of its `Phase`. Imported only for a query with such a phase: others need not install its
         packages.
-    catalogue, options : str
-        Module and name of the list of its options. Each has a ``name``.
+    options_module, options_class : str
+        Module and class of its options.
     families : tuple of str
         Prefixes of options that are passed on, such as ``kafka.``.
     extra : str
@@ -33,8 +34,8 @@ class Kind:
 
     module: str
     phase: str
-    catalogue: str
-    options: str
+    options_module: str
+    options_class: str
     families: tuple[str, ...]
     extra: str
 
@@ -45,7 +46,12 @@ class Kind:
 
     def names(self) -> list[str]:
         """Its options."""
-        return [o.name for o in getattr(importlib.import_module(f"{__package__}.{self.catalogue}"), self.options)]
+        return [o.name for o in options_of(self.options())]
+
+    def options(self) -> type[Any]:
+        """The class of its options."""
+        found: type[Any] = getattr(importlib.import_module(f"{__package__}.{self.options_module}"), self.options_class)
+        return found
 
     def make(self, name: str, options: Mapping[str, str]) -> Phase:
         """Make a phase.
@@ -67,7 +73,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "files": Kind("files.phase", "FilePhase", "files.catalogue", "FILES", ("fs.",), "files"),
-    "delta": Kind("delta", "DeltaPhase", "files.catalogue", "DELTA", ("fs.",), "files"),
-    "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.", "fs."), "kafka"),
+    "files": Kind("files.phase", "FilePhase", "files.options", "FileOptions", ("fs.",), "files"),
+    "delta": Kind("delta", "DeltaPhase", "files.options", "DeltaOptions", ("fs.",), "files"),
+    "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.options", "KafkaOptions", ("kafka.", "fs."), "kafka"),
 }

@@ -1,4 +1,4 @@
-"""The options of ``hybrid``: separates the source's own from those of its phases (pure)."""
+"""The options of ``hybrid``, each declared once; separates the source's own from those of its phases (pure)."""
 
 from __future__ import annotations
 
@@ -9,121 +9,28 @@ from dataclasses import dataclass, field
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import Option, choice, flag, option, options_of, parsed, text, values
 from backlog_spark.spi.user_options import UserOptions, unknown_option
 
-from .catalogue import OPTIONS
-from .decode.catalogue import OPTIONS as DECODE_OPTIONS
+from .decode.options import CSV, DecodeOptions
+from .kafka.options import KafkaOptions
+from .kafka.security import SECRET_NAMES
 from .kinds import KINDS
 from .phases import METADATA
 
-__all__ = ["HybridOptions"]
+__all__ = ["SECRETS", "HybridOptions"]
 
 _OF_PHASE = "phase."
-_OWN = {name.lower() for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
 _FORMAT = "valueFormat"
-_DECODE = {o.name.lower() for o in DECODE_OPTIONS}
-_CSV = {"sep", "delimiter", "quote", "escape", "nullvalue"}
+_DECODE = {o.name.lower() for o in options_of(DecodeOptions)}
+_CSV = {o.name.lower() for o in CSV}
 _TEXT = ("json", "csv")  # formats of files that hold records
 _ROWS = ("maxRowsPerBatch", "maxOffsetsPerTrigger")
-_TARGETS = ("latest", "backlogEnd", "none")
+_MAX_ROWS = 1_000_000
 
 
-@dataclass(frozen=True)
-class HybridOptions:
-    """Parsed options.
-
-    Parameters
-    ----------
-    phases : tuple of (str, str)
-        Name and kind of each phase, in order.
-    of_phase : tuple of mapping
-        The options of each phase.
-    decoded : tuple of mapping
-        For each phase with records in bytes: the options for decoding them; empty for other phases.
-    schema : str
-        The data columns as DDL. "": take them from the first phase that declares its own.
-    metadata : tuple of str
-        Metadata columns, which follow the data columns.
-    max_rows : int
-        Approximate number of rows of a batch.
-    max_rows_given : bool
-        Whether the user set it. Then it also limits batches that are sized by time.
-    interval_ms, during_backlog_ms : int or None
-        Milliseconds; None when unset.
-    target : str
-        ``"latest"``, ``"backlogEnd"`` or ``"none"``.
-    by_clock : bool
-        Whether event time follows the system time after the backlog.
-    query_token : str
-        Token for `backlog_spark.spi.pacing.QueryBacklog`.
-
-    Raises
-    ------
-    SettingError
-        From `parse`, for an option that is unknown, malformed or out of bounds.
-    """
-
-    phases: tuple[tuple[str, str], ...]
-    of_phase: tuple[Mapping[str, str], ...] = field(repr=False)
-    decoded: tuple[Mapping[str, str], ...] = field(repr=False)
-    schema: str = ""
-    metadata: tuple[str, ...] = ()
-    max_rows: int = 1_000_000
-    max_rows_given: bool = False
-    interval_ms: int | None = None
-    during_backlog_ms: int | None = None
-    target: str = "latest"
-    by_clock: bool = False
-    query_token: str = field(default="", repr=False)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The phases, as named in offsets."""
-        return tuple(f"{name}:{kind}" for name, kind in self.phases)
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> HybridOptions:
-        """Parse the options of ``readStream``; names in any case."""
-        given = UserOptions(options)
-        phases = _phases(given.get("phases", "files, kafka"))
-        of_phase: list[dict[str, str]] = [{} for _ in phases]
-        decode: dict[str, str] = {}
-        for option, value in options.items():
-            name = option.lower()
-            if name.startswith(_OF_PHASE):
-                index, own = _of_phase(option, phases)
-                of_phase[index][own] = value
-                continue
-            takers = [i for i, (_, kind) in enumerate(phases) if KINDS[kind].knows(option)]
-            for index in takers:
-                of_phase[index][option] = value
-            if name in _DECODE:
-                decode[option] = value
-            elif not takers and name not in _OWN:
-                raise _unknown(option, phases)
-        for index, (name, _) in enumerate(phases):
-            # An option with the phase's name overrides one for all phases, in whatever case either is written.
-            of_phase[index] = _by_name(of_phase[index], options, name)
-            if _file_format(of_phase[index]) != "csv":  # options of the CSV format then belong to other phases
-                of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
-        intervals = resolve_intervals({}, {}, [("hybrid", dict(options))])
-        return cls(
-            phases=phases,
-            of_phase=tuple(of_phase),
-            by_clock=given.flag("useProcessingTimeAfterBacklog", False),
-            decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
-            schema=given.get("schema", "").strip(),
-            metadata=_metadata(given.get("metadatacolumns", "")),
-            max_rows=_rows(given),
-            max_rows_given=any(name.lower() in given for name in _ROWS),
-            interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
-            during_backlog_ms=intervals.during_backlog_ms,
-            target=given.choice("availableNowTarget", _TARGETS),
-            query_token=given.get("querytoken", ""),
-        )
-
-
-def _phases(text: str) -> tuple[tuple[str, str], ...]:
+def _phases(given: UserOptions, option: str) -> tuple[tuple[str, str], ...]:
+    text = given.text(option, "files, kafka")
     found: list[tuple[str, str]] = []
     for part in text.split(","):
         name, colon, kind = (piece.strip() for piece in part.partition(":"))
@@ -139,6 +46,152 @@ def _phases(text: str) -> tuple[tuple[str, str], ...]:
             raise SettingError("phases", text, f"has two phases named {name!r}.", f'Write "a:{kind}, b:{kind}".')
         found.append((name, kind))
     return tuple(found)
+
+
+def _metadata(given: UserOptions, option: str) -> tuple[str, ...]:
+    text = given.text(option)
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in names:
+        if name not in METADATA:
+            raise SettingError(
+                "metadataColumns", text, f"{name!r} is not a metadata column.", f"Columns: {', '.join(METADATA)}."
+            )
+        if names.count(name) > 1:
+            raise SettingError("metadataColumns", text, f"names {name} twice.", "Name each column once.")
+    return names
+
+
+def _rows(given: UserOptions) -> int:
+    """The maximum number of rows of a batch, under either of the two names."""
+    found = [(name, given.text(name)) for name in _ROWS if given.has(name)]
+    if len(found) == 2:
+        raise SettingError(*found[1], f"is the same option as {found[0][0]}.", "Give one of them.")
+    for name, rows in found:
+        if not rows.strip().isdigit() or int(rows) < 1:
+            raise SettingError(name, rows, "is not an integer >= 1.", "Leave it out for 1000000.")
+        return int(rows)
+    return _MAX_ROWS
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridOptions:
+    """Parsed options.
+
+    Raises
+    ------
+    SettingError
+        From `parse`, for an option that is unknown, malformed or out of bounds.
+    """
+
+    phases: tuple[tuple[str, str], ...] = option(
+        "phases", _phases, type="names", shown="files, kafka", bounds="files, delta, kafka; an unbounded one last"
+    )
+    """The phases in their order, each a kind or `name:kind`. An option holds for all phases that know it,
+    `phase.<name>.<option>` for one phase."""
+    # The options of each phase.
+    of_phase: tuple[Mapping[str, str], ...] = field(repr=False)
+    # For each phase with records in bytes: the options for decoding them; empty for other phases.
+    decoded: tuple[Mapping[str, str], ...] = field(repr=False)
+    schema: str = option(
+        "schema",
+        lambda given, name: given.text(name).strip(),
+        "",
+        type="DDL",
+        shown="the first phase's",
+        spark="schema",
+    )
+    """The columns of the stream, such as `id BIGINT, at TIMESTAMP`. `readStream.schema(…)` does the same. Parquet, ORC
+    and Delta declare their own."""
+    metadata: tuple[str, ...] = option(
+        "metadataColumns", _metadata, (), type="names", shown="none", bounds=", ".join(METADATA)
+    )
+    """Extra columns at the end that show where a row comes from. A column is NULL in phases that do not have it. A
+    schema set with `readStream.schema(…)` must end with them. Columns with these names that are not listed here are
+    data."""
+    max_rows: int = parsed(
+        _rows,
+        Option(
+            "maxRowsPerBatch",
+            "int",
+            str(_MAX_ROWS),
+            ">= 1",
+            doc="Rows per batch, approximately: files are cut at row groups. With `intervalDuringBacklog` batches of "
+            "backlog are sized by time. This option then also limits them, but only if it is set.",
+        ),
+        Option(
+            "maxOffsetsPerTrigger",
+            "int",
+            bounds=">= 1",
+            spark="maxOffsetsPerTrigger",
+            doc="The same under the name of Spark's Kafka source.",
+        ),
+        Option(
+            "metadataLocation",
+            "path",
+            "set by a query's runner",
+            doc="Directory for the lists of files and the keys for a hand-over: a local path of the driver, or a URL. "
+            "A plain `readStream` must set it if a phase needs it. Keep the directory as long as the checkpoint.",
+        ),
+        default=_MAX_ROWS,
+    )
+    # Whether the user set it. Then it also limits batches that are sized by time.
+    max_rows_given: bool = parsed(lambda given: any(given.has(name) for name in _ROWS), default=False)
+    interval_ms: int | None = parsed(None, Option("interval", "duration"), default=None)
+    """Batches of live data begin at multiples of it. A query's runner sets it. `execution.checkpointing.interval` works
+    too."""
+    during_backlog_ms: int | None = parsed(
+        None, Option("intervalDuringBacklog", "duration", bounds="0, or at least `interval`"), default=None
+    )
+    """Batches of backlog are sized to take this long. 0: the whole backlog is one batch. A query's runner sets it.
+    `execution.checkpointing.interval-during-backlog` works too."""
+    by_clock: bool = flag("useProcessingTimeAfterBacklog")
+    """After the backlog, event time follows the system time (FLIP-326), for the timers of the next operators. Excludes
+    `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain `readStream`."""
+    query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
+    """Lets the source ask the query whether other sources are in backlog."""
+    target: str = choice("availableNowTarget", ("latest", "backlogEnd", "none"))
+    """Where a run with the trigger `availableNow` ends. latest: after the data present at its start. backlogEnd: at the
+    end of the backlog. none: at once."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The phases, as named in offsets."""
+        return tuple(f"{name}:{kind}" for name, kind in self.phases)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> HybridOptions:
+        """Parse the options of ``readStream``; names in any case."""
+        given = UserOptions(options)
+        own_names = {name.lower() for name in (*(o.name for o in options_of(cls)), *INTERVAL_OPTIONS)}
+        phases = _phases(given, "phases")
+        of_phase: list[dict[str, str]] = [{} for _ in phases]
+        decode: dict[str, str] = {}
+        for written, value in options.items():
+            name = written.lower()
+            if name.startswith(_OF_PHASE):
+                index, own = _of_phase(written, phases)
+                of_phase[index][own] = value
+                continue
+            takers = [i for i, (_, kind) in enumerate(phases) if KINDS[kind].knows(written)]
+            for index in takers:
+                of_phase[index][written] = value
+            if name in _DECODE:
+                decode[written] = value
+            elif not takers and name not in own_names:
+                raise _unknown(written, phases)
+        for index, (name, _) in enumerate(phases):
+            # An option with the phase's name overrides one for all phases, in whatever case either is written.
+            of_phase[index] = _by_name(of_phase[index], options, name)
+            if _file_format(of_phase[index]) != "csv":  # options of the CSV format then belong to other phases
+                of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
+        intervals = resolve_intervals({}, {}, [("hybrid", dict(options))])
+        return cls(
+            **values(cls, given),
+            of_phase=tuple(of_phase),
+            decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
+            interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
+            during_backlog_ms=intervals.during_backlog_ms,
+        )
 
 
 def _of_phase(option: str, phases: tuple[tuple[str, str], ...]) -> tuple[int, str]:
@@ -183,31 +236,18 @@ def _decode(kind: str, of_phase: Mapping[str, str], decode: Mapping[str, str]) -
 
 
 def _unknown(option: str, phases: tuple[tuple[str, str], ...]) -> SettingError:
-    known = [o.name for o in (*OPTIONS, *DECODE_OPTIONS)]
+    known = [o.name for o in (*options_of(HybridOptions), *options_of(DecodeOptions))]
     for kind in dict.fromkeys(kind for _, kind in phases):
         known += KINDS[kind].names()
     return unknown_option(option, known, "hybrid has no such option with these phases.")
 
 
-def _metadata(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    for name in names:
-        if name not in METADATA:
-            raise SettingError(
-                "metadataColumns", text, f"{name!r} is not a metadata column.", f"Columns: {', '.join(METADATA)}."
-            )
-        if names.count(name) > 1:
-            raise SettingError("metadataColumns", text, f"names {name} twice.", "Name each column once.")
-    return names
+def _secrets() -> str:
+    # Not from the options of files: their package takes 0.2 s to import. "fs.*" is their only secret.
+    options = (*options_of(HybridOptions), *options_of(KafkaOptions), *options_of(DecodeOptions))
+    names = {"fs.*", *(o.name for o in options if o.secret), *(f"kafka.{name}" for name in SECRET_NAMES)}
+    return "|".join(sorted(names)).replace(".", "[.]").replace("*", ".*")
 
 
-def _rows(given: Mapping[str, str]) -> int:
-    """The maximum number of rows of a batch, under either of the two names."""
-    found = [(name, given[name.lower()]) for name in _ROWS if name.lower() in given]
-    if len(found) == 2:
-        raise SettingError(*found[1], f"is the same option as {found[0][0]}.", "Give one of them.")
-    for name, text in found:
-        if not text.strip().isdigit() or int(text) < 1:
-            raise SettingError(name, text, "is not an integer >= 1.", "Leave it out for 1000000.")
-        return int(text)
-    return HybridOptions.max_rows
+SECRETS = f"(phase[.][^.]+[.])?({_secrets()})"
+"""Regular expression for Python and Java. It matches the whole names of options with secret values."""

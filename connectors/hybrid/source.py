@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -14,17 +14,16 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spi.option_docs import OptionDoc
+from backlog_spark.spi.options import Option, options_of
 from backlog_spark.spi.read_limits import HAS_LIMITS
 from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
-from .catalogue import OPTIONS, SECRETS
-from .decode import decoder
+from .decode import DecodeOptions, decoder
 from .decode import parse as parse_decode
 from .kinds import KINDS
-from .options import HybridOptions
+from .options import SECRETS, HybridOptions
 from .phases import METADATA, Columns, Phase
 from .reader import HybridStreamReader
 
@@ -80,14 +79,10 @@ def check_options(options: Mapping[str, str]) -> None:
     make_phases(HybridOptions.parse(options))
 
 
-def documented_options() -> tuple[OptionDoc, ...]:
+def documented_options() -> tuple[Option, ...]:
     """The options of docs/hybrid.md, of all kinds of phases."""
-    from .decode.catalogue import OPTIONS as DECODE
-    from .files.catalogue import DELTA, FILES
-    from .kafka.catalogue import OPTIONS as KAFKA
-
-    found = {o.name: OptionDoc(o.name, o.doc, secret=o.secret) for o in (*OPTIONS, *FILES, *DELTA, *KAFKA, *DECODE)}
-    return tuple(found.values())
+    classes: list[type[Any]] = [HybridOptions, *(kind.options() for kind in KINDS.values()), DecodeOptions]
+    return tuple({o.name: o for each in classes for o in options_of(each, with_docs=True)}.values())
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:

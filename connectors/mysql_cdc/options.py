@@ -1,133 +1,62 @@
-"""The options of ``mysql_cdc``, parsed and checked (pure)."""
+"""The options of ``mysql_cdc``, each declared once, with its meaning and its names in Flink CDC and Debezium (pure).
+
+The links in the texts are relative to docs/mysql_cdc.md.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from backlog_spark.common.durations import format_duration
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
-from backlog_spark.common.table_names import TableName
-from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.user_options import UserOptions, unknown_option
+from backlog_spark.spi.options import (
+    Option,
+    choice,
+    duration,
+    flag,
+    integer,
+    number,
+    option,
+    options_of,
+    parsed,
+    switch,
+    text,
+    values,
+)  # fmt: skip
+from backlog_spark.spi.user_options import UserOptions, check_names
 
 from .binlog.inflating import MOST_INFLATED
-from .catalogue import OPTIONS
-from .output.metadata import BY_DEFAULT, by_default, parse_names
-from .schema.choice import ColumnChoice, parse_patterns
-from .schema.ddl.statements import TRUNCATE
+from .option_parsers import (
+    LEAST_IDS,
+    SERVER_IDS,
+    needed,
+    parse_operations,
+    parse_pattern,
+    parse_server_ids,
+    parse_signal_table,
+    parse_tables,
+)  # fmt: skip
+from .output.metadata import BY_DEFAULT, METADATA, by_default, parse_names
+from .schema.choice import ColumnChoice, patterns
 from .server.login import Login
 
 __all__ = ["MySqlOptions"]
 
-
-_MODES = ("initial", "snapshot", "latest", "earliest", "timestamp", "specific")
+_FLINK_TABLES = "database-name, table-name"
 _MODE_OF = {
     "startup.timestampMillis": "timestamp",
     "startup.file": "specific",
     "startup.position": "specific",
     "startup.gtidSet": "specific",
 }
-_FOR_EXAMPLE = 'For example "shop.orders". A database with a dot is "`my.shop`.orders".'
-_PLAIN = Login()
-_EVERY_COLUMN = ColumnChoice()
-# Debezium's letters of operations, with the kinds of changes here.
-_OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "t": TRUNCATE}
-_SERVER_IDS = range(2**30, 2**32)
-_LEAST_IDS = 16
-_KNOWN = {name.lower(): name for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
-# Spark adds these to the options itself.
-_SPARK_OWN = {"path"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MySqlOptions:
     """Parsed options.
-
-    Parameters
-    ----------
-    host, port, user, password
-        The server's address, and the user.
-    server_ids : range
-        Server ids under which the binary log is read.
-    login : Login
-        Where to find the password if it is not here, and how to secure the connection.
-    connect_timeout_ms, max_retries, backoff_ms : int
-        How long to wait for a server, how often to try again, and how long to wait before that at first.
-    heartbeat_ms : int
-        How often an idle dump of the binary log shows that it lives.
-    max_row_bytes : int
-        Most bytes of a row.
-    metadata : tuple of str
-        Metadata columns of the stream.
-    tables : tuple of (str, str)
-        Database and name of each table to capture; empty with ``table_pattern``.
-    table_pattern : str
-        Regular expression that must match the whole of ``database.table``; "" with ``tables``.
-    tables_exclude : tuple of str
-        Regular expressions; tables whose whole ``database.table`` one matches are not captured.
-    columns : ColumnChoice
-        Which columns are read, and how.
-    skipped : frozenset of str
-        Kinds of changes in the log that are dropped: ``"insert"``, ``"update"``, ``"delete"``, ``"truncate"``.
-    format : str
-        ``"row"`` or ``"debezium"``.
-    adds_tables : bool
-        Whether tables that are found later are captured.
-    evolves : bool
-        Whether the stream continues after an ALTER TABLE.
-    statement_ignore : str
-        Regular expression over ``database.table``. Statement-format changes of such tables pass.
-    table_swap : str
-        What happens where another table takes a captured one's name, unless a known tool made it: ``"snapshot"``,
-        ``"follow"`` or ``"tools"``.
-    rewriting : str
-        What happens after an ALTER TABLE that changed old rows: ``"snapshot"``, ``"stop"`` or ``"ignore"``.
-    fills : str
-        What gives new columns their one value in old rows: ``"sink"``, ``"nothing"``, ``"again"`` or, if it is left to
-        ``rewriting``, "".
-    table_events : str
-        What a TRUNCATE or DROP of a captured table does: ``"emit"``, ``"skip"`` or ``"fail"``.
-    zero_date_fails : bool
-        Whether a date that Spark cannot hold ends the query. Otherwise it becomes NULL.
-    chunk_size : int
-        Rows of one task's SELECT.
-    chunk_key_column : str
-        Column by which the snapshot is cut; "" for the primary key.
-    distribution_factor_lower, distribution_factor_upper : float
-        Between these bounds of keys per row, chunks are cut by arithmetic.
-    max_rows : int
-        Most rows of a batch.
-    max_rows_given : bool
-        Whether the user set ``max_rows``. Then it also bounds snapshot batches that are sized by time.
-    interval_ms, during_backlog_ms : int or None
-        Milliseconds; None when unset.
-    backlog_lag_ms : int or None
-        The binary log is backlog from this lag on; None for never.
-    target : str
-        ``"latest"``, ``"backlogEnd"`` or ``"none"``.
-    by_clock : bool
-        Whether event time follows the system time during the binary log phase.
-    query_token, poll_wait_ms : str, int
-        For `backlog_spark.spi.pacing`; a query sets them.
-    signal_table : (str, str) or None
-        Database and name of the table whose new rows are signals.
-    signals_token : str
-        For `backlog_spark.spi.signals`; a query sets it.
-    most_inflated : int
-        Most bytes that a compressed transaction or event may inflate to.
-    renews : bool
-        Whether the tables are read again if the log after the stream's position no longer exists.
-    startup_mode : str
-        ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
-    server : str
-        The server that connections must reach, as an offset names it; "" for any. Not an option: the planner sets it
-        for the tasks.
-    startup_timestamp_ms, startup_file, startup_position, startup_gtid_set
-        Where ``"timestamp"`` and ``"specific"`` start.
 
     Raises
     ------
@@ -135,54 +64,225 @@ class MySqlOptions:
         From `parse`: an option is unknown, missing, malformed or out of bounds.
     """
 
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    tables: tuple[tuple[str, str], ...]
-    table_pattern: str = ""
-    tables_exclude: tuple[str, ...] = ()
-    columns: ColumnChoice = _EVERY_COLUMN
-    skipped: frozenset[str] = frozenset()
-    format: str = "row"
-    adds_tables: bool = False
-    evolves: bool = True
-    table_swap: str = "snapshot"
-    rewriting: str = "snapshot"
-    fills: str = ""
-    table_events: str = "fail"
-    zero_date_fails: bool = False
-    statement_ignore: str = ""
-    chunk_size: int = 100_000
-    chunk_key_column: str = ""
-    distribution_factor_lower: float = 0.05
-    distribution_factor_upper: float = 1000.0
-    max_rows: int = 200_000
-    max_rows_given: bool = False
-    interval_ms: int | None = None
-    during_backlog_ms: int | None = None
-    backlog_lag_ms: int | None = None
-    target: str = "latest"
-    by_clock: bool = False
-    query_token: str = field(default="", repr=False)
-    poll_wait_ms: int = 0
-    signal_table: tuple[str, str] | None = None
-    signals_token: str = field(default="", repr=False)
-    most_inflated: int = MOST_INFLATED
-    renews: bool = False
-    startup_mode: str = "initial"
-    startup_timestamp_ms: int = 0
-    startup_file: str = ""
-    startup_position: int = 4
-    startup_gtid_set: str = ""
-    server_ids: range = _SERVER_IDS
-    login: Login = _PLAIN
-    connect_timeout_ms: int = 10_000
-    max_retries: int = 5
-    backoff_ms: int = 500
-    heartbeat_ms: int = 30_000
-    max_row_bytes: int = 256 << 20
-    metadata: tuple[str, ...] = BY_DEFAULT
+    host: str = option("host", needed, shown="required", flink="hostname", debezium="database.hostname")
+    """Server to read from."""
+    port: int = integer("port", 3306, 1, 65535, flink="port", debezium="database.port")
+    """Its port."""
+    user: str = option("user", needed, shown="required", flink="username", debezium="database.user")
+    """Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). MySQL without
+    GTIDs: also RELOAD."""
+    password: str = text("password", secret=True, flink="password", debezium="database.password")
+    """Never written to logs, offsets or errors."""
+    login: Login = parsed(Login.parse, Login, default=Login())
+    connect_timeout_ms: int = duration(
+        "connect.timeout", 10_000, 250, 3_600_000, flink="connect.timeout", debezium="connect.timeout.ms"
+    )
+    """How long to wait for a server, and for each of its answers until the user is logged in."""
+    max_retries: int = integer(
+        "connect.max-retries", 5, 0, 1000, flink="connect.max-retries", debezium="errors.max.retries"
+    )
+    """How often to try again after an error that may pass: a lost connection, a server that restarts or has too many
+    connections, a lock timeout, a failover. Each success sets the count to 0."""
+    backoff_ms: int = duration("connect.backoff", 500, 0, 30_000, debezium="errors.retry.delay.initial.ms")
+    """Wait before the first retry. The wait doubles with each retry, up to 30 s."""
+    heartbeat_ms: int = duration("heartbeat.interval", 30_000, 1_000, 3_600_000, flink="heartbeat.interval")
+    """How often the server sends a heartbeat on an idle connection of the binary log. After three intervals without one
+    the connection is opened again."""
+    server_ids: range = option(
+        "serverId",
+        parse_server_ids,
+        SERVER_IDS,
+        type="range",
+        shown=f"{SERVER_IDS[0]}-{SERVER_IDS[-1]}",
+        bounds=f"1..{2**32 - 1}, at least {LEAST_IDS} ids",
+        flink="server-id",
+        debezium="database.server.id",
+    )
+    """Ids `first-last` for readers of the binary log. The server ends a reader if another one has its id. So each
+    reader takes a random id of the range. The planner and each task need one. No replica may have one of them."""
+    tables: tuple[tuple[str, str], ...] = option(
+        "table",
+        parse_tables,
+        type="names",
+        shown="this or tablePattern",
+        flink=_FLINK_TABLES,
+        debezium="table.include.list",
+    )
+    """`database.table`, or several separated by commas."""
+    table_pattern: str = option(
+        "tablePattern", parse_pattern, "", type="regular expression", shown="this or table", flink=_FLINK_TABLES
+    )
+    """Captures each table if the expression matches its whole `database.table`, in Python's syntax. The checkpoint
+    fixes the tables, except with `scanNewlyAddedTables`."""
+    adds_tables: bool = flag(
+        "scanNewlyAddedTables", bounds="true, false; with startup.mode=initial", flink="scan.newly-added-table.enabled"
+    )
+    """Also captures tables that are added later, to the options or to the server. The source looks for them every 10
+    seconds. It reads their snapshots while it follows the other tables ([Many tables](#many-tables))."""
+    tables_exclude: tuple[str, ...] = patterns(
+        "tables.exclude", "database.table", flink=_FLINK_TABLES, debezium="table.exclude.list"
+    )
+    """Separated by commas. A table is not captured if one of them matches its whole `database.table`."""
+    columns: ColumnChoice = parsed(ColumnChoice.parse, ColumnChoice, default=ColumnChoice())
+    skipped: frozenset[str] = option(
+        "skipped.operations",
+        parse_operations,
+        frozenset(),
+        type="letters",
+        shown="none",
+        bounds="c, u, d, t, none",
+        debezium="skipped.operations",
+    )
+    """Kinds of changes of the log to drop, separated by commas: c (inserts), u (updates), d (deletes), t (truncates, as
+    with tableEvents=skip)."""
+    format: str = choice("format", ("row", "debezium"))
+    """row: the table's columns. Several tables must have the same columns. debezium: a `key` and a `value` with
+    Debezium's envelope, as JSON, for tables with any columns ([Many tables](#many-tables))."""
+    evolves: bool = switch("schemaChange", ("evolve", "fail"), "evolve")
+    """evolve: the stream continues after an ALTER TABLE if its columns allow it. Otherwise it stops after everything
+    before the statement, and continues after a restart ([Schema changes](mysql_cdc_schema.md#schema-changes)). fail: it
+    stops at the first ALTER TABLE that may change columns."""
+    table_swap: str = choice("tableSwap", ("snapshot", "follow", "tools"))
+    """What happens if a RENAME gives a captured table's name to another table. A table of gh-ost or
+    pt-online-schema-change has the same rows: the stream continues with it. For any other table, snapshot: the old
+    table counts as dropped, and the new one is read from its beginning; follow: the stream continues with the new
+    table's changes; tools: the stream stops ([Online schema change](mysql_cdc_schema.md#online-schema-change)). With
+    schemaChange=fail the stream stops at every such RENAME."""
+    statement_ignore: str = option("binlog.statement.ignore", parse_pattern, "", type="regular expression")
+    """Statement-format changes of a table do not stop the query if the expression matches its whole `database.table`
+    ([Statement-format changes](mysql_cdc_server.md#statement-format-changes)). It must not match a captured table."""
+    table_events: str = choice("tableEvents", ("emit", "skip", "fail"))
+    """What TRUNCATE and DROP of a captured table do ([Truncated and dropped
+    tables](mysql_cdc_schema.md#truncated-and-dropped-tables)). emit: the stream has a row for the statement, and
+    `DeltaUpsert` removes the table's rows. skip: the stream has no such row, and the target keeps the rows. fail: the
+    query stops. After a restart with another value it continues from there. fail is the default if `metadataColumns`
+    leaves out `_change_type` or, with several tables, `_database` or `_table`."""
+    rewriting: str = choice("rewritingAlter", ("snapshot", "stop", "ignore"))
+    """What happens after an ALTER TABLE that changes values of rows that are there, or adds a column with a default.
+    The binary log does not have these values ([Statements that change old
+    rows](mysql_cdc_schema.md#statements-that-change-old-rows)). snapshot: the table is read again while the stream
+    continues. stop: the stream stops before the statement's rows. ignore: the target keeps the old values. stop is the
+    default without a snapshot (`startup.mode`). A query sets stop for keyed operators and for functions such as
+    filters, and ignore for sinks that append all rows, unless you set the option."""
+    signal_table: tuple[str, str] | None = option(
+        "signal.table", parse_signal_table, None, type="name", debezium="signal.data.collection"
+    )
+    """`database.table` whose new rows are [signals](mysql_cdc_signals.md), such as `execute-snapshot`. Its first three
+    columns are id, type and data. It is not captured."""
+    zero_date_fails: bool = switch("zeroDate", ("null", "error"), "error")
+    """What happens to zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`), which Spark does
+    not have. null: they become NULL. error: the query stops and names table, column and date. In a key both stop the
+    query."""
+    chunk_size: int = integer(
+        "chunkSize",
+        100_000,
+        1,
+        flink="scan.incremental.snapshot.chunk.size",
+        debezium="incremental.snapshot.chunk.size",
+    )
+    """Rows of one SELECT of the snapshot. Approximate if chunks are cut by arithmetic."""
+    chunk_key_column: str = text(
+        "chunkKeyColumn",
+        shown="the primary key",
+        bounds="a column of the table",
+        flink="scan.incremental.snapshot.chunk.key-column",
+    )
+    """Column that cuts the snapshot into chunks. An index must begin with it. If it is not in the primary key, the
+    whole snapshot is one batch ([Keys](#keys))."""
+    distribution_factor_lower: float = number(
+        "distributionFactorLower", 0.05, 0, 1, flink="chunk-key.even-distribution.factor.lower-bound"
+    )
+    """Chunks are cut by arithmetic, instead of stepping along the index, only if (greatest key - least key + 1) / rows
+    is at least this. Applies where a batch has no limit on rows: with `intervalDuringBacklog` and without
+    `maxRowsPerBatch`."""
+    distribution_factor_upper: float = number(
+        "distributionFactorUpper", 1000.0, 1, flink="chunk-key.even-distribution.factor.upper-bound"
+    )
+    """The upper bound of the same factor."""
+    max_rows: int = integer("maxRowsPerBatch", 200_000, 1, debezium="max.batch.size")
+    """Most rows per batch. A batch never splits a transaction or rows of one chunk key, so a larger transaction is one
+    batch. Snapshot: with `intervalDuringBacklog` time sizes the batches, and only a value that you set is a limit too.
+    With 0 there is no limit, and none for a snapshot that cannot be cut. Binary log: if a batch leaves rows behind, the
+    next one may have twice as many, up to 16 times the default. So the lag stays near the time of one commit."""
+    max_row_bytes: int = integer("maxRowBytes", 256 << 20, 1 << 24, 1 << 30)
+    """Most bytes of one row. A larger row stops the query with an error, because a worker could run out of memory: a
+    row takes a few times its own size."""
+    most_inflated: int = integer("maxInflatedBytes", MOST_INFLATED, 1)
+    """Most bytes that a compressed transaction of MySQL, or a compressed event of MariaDB, may have when it is
+    inflated. A larger one stops the query. Transactions are inflated piece by piece, so this does not limit memory."""
+    metadata: tuple[str, ...] = option(
+        "metadataColumns",
+        parse_names,
+        BY_DEFAULT,
+        type="names",
+        shown=f"{','.join(BY_DEFAULT)}; with several tables or format=debezium also _database, _table",
+        bounds=", ".join(METADATA),
+    )
+    """More columns, after the table's, that show where a row comes from ([Metadata columns](#metadata-columns)).
+    `DeltaUpsert` needs the default ones."""
+    interval_ms: int | None = parsed(None, Option("interval", type="duration"), default=None)
+    """In the binary log phase there is at most one batch per interval. `BacklogQuery` sets it.
+    `execution.checkpointing.interval` works too."""
+    during_backlog_ms: int | None = parsed(
+        None, Option("intervalDuringBacklog", type="duration", bounds="0 or >= interval"), default=None
+    )
+    """A snapshot batch is sized to take about this long (FLIP-309). 0: one batch.
+    `execution.checkpointing.interval-during-backlog` works too."""
+    backlog_lag_ms: int | None = duration("backlogLagThreshold", None, 1)
+    """The binary log phase is backlog too after a batch whose end lags more than this behind the log's end, by the
+    server's clock. Unset: only the snapshot is backlog."""
+    by_clock: bool = flag("useProcessingTimeDuringBinlog")
+    """From the binary log phase on, event time follows the system time (FLIP-326), for timers of later operators.
+    Cannot be used with `with_watermark`. It only has an effect in queries of `backlog_spark`, not in a plain
+    `readStream`."""
+    query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
+    """With it the source asks the query whether other sources are in backlog."""
+    fills: str = choice("fillsColumns", ("sink", "nothing", "again"), "", shown="set by a query's runner")
+    """What gives new columns their default in old rows. sink: the query's sink. nothing: no row needs it. again: the
+    table is read again, also with rewritingAlter=stop. Unset: as rewritingAlter says."""
+    signals_token: str = text("signalsToken", shown="set by a query's runner", secret=True)
+    """Lets the source ask the query for the signals of `query.signal`."""
+    poll_wait_ms: int = integer("pollWait", 0, 0, shown="set by a query's runner")
+    """Milliseconds that the source may wait for rows if it is the query's only source."""
+    target: str = choice("availableNowTarget", ("latest", "backlogEnd", "none"))
+    """Where `trigger(availableNow=True)` ends. latest: at the log's end at the start of the run. backlogEnd: with the
+    snapshot. none: at once, without new rows."""
+    startup_mode: str = choice(
+        "startup.mode",
+        ("initial", "snapshot", "latest", "earliest", "timestamp", "specific"),
+        flink="scan.startup.mode",
+        debezium="snapshot.mode",
+    )
+    """Where the stream starts ([Where it starts](#where-it-starts)). initial: a snapshot, then the binary log.
+    snapshot: only the snapshot, with the log that its last batch needs; then the source has finished. latest: the log
+    from now on. earliest: the whole log that the server has. timestamp, specific: the log from the position in the
+    options below."""
+    renews: bool = switch("snapshot.mode", ("initial", "when_needed"), "when_needed", debezium="snapshot.mode")
+    """What happens if the server no longer has the binary log after the checkpoint's position. initial: the query
+    stops. when_needed: it reads the tables again on the same checkpoint, and the target is emptied first ([Purged
+    logs](mysql_cdc_server.md#purged-logs))."""
+    startup_timestamp_ms: int = integer(
+        "startup.timestampMillis", 0, 0, shown="with timestamp: required", flink="scan.startup.timestamp-millis"
+    )
+    """Milliseconds since 1970 (UTC). The stream starts with the first transaction of that second or later, by the
+    server's clock."""
+    startup_file: str = text(
+        "startup.file", shown="with specific: this or the GTID set", flink="scan.startup.specific-offset.file"
+    )
+    """The binary log file to start in."""
+    startup_position: int = integer("startup.position", 4, 4, flink="scan.startup.specific-offset.pos")
+    """Byte position in that file, between two transactions."""
+    startup_gtid_set: str = option(
+        "startup.gtidSet",
+        lambda given, name: "".join(given.text(name).split()),
+        "",
+        shown="with specific: this or the file",
+        flink="scan.startup.specific-offset.gtid-set",
+    )
+    """MySQL: the stream has all transactions that are not in this set."""
+    # Whether the user set `max_rows`. Then it also bounds snapshot batches that are sized by time.
+    max_rows_given: bool = parsed(lambda given: given.has("maxRowsPerBatch"), default=False)
+    # The server that connections must reach, as an offset names it; "" for any. The planner sets it for the tasks.
     server: str = ""
 
     @property
@@ -208,73 +308,71 @@ class MySqlOptions:
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
         """Parse the options of ``readStream``; names in any case."""
         given = UserOptions(options)
-        for name in options:
-            if name.lower() not in _KNOWN and name.lower() not in _SPARK_OWN:
-                raise unknown_option(name, _KNOWN.values(), "mysql_cdc has no such option.")
-        for name in ("host", "user"):
-            given.required(name, f'Set .option("{name}", …).', "mysql_cdc needs this option.")
-        tables, pattern = _tables(given)
-        signal_table = _signal_table(given, tables)
-        form = given.choice("format", ("row", "debezium"))
-        several = form != "row" or bool(pattern) or len(tables) > 1
-        mode = _startup_mode(given)
-        metadata = parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several)
+        known = [*(o.name for o in options_of(cls)), *INTERVAL_OPTIONS]
+        # Spark adds the path itself.
+        check_names((name for name in options if name.lower() != "path"), known, "mysql_cdc has no such option.")
         # A query checks the two intervals itself; plain readStream has only this check.
         intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
-        return cls(
-            host=given["host"],
-            port=given.integer("port", 3306, 1, 65535),
-            user=given["user"],
-            password=given.get("password", ""),
-            tables=tables,
-            table_pattern=pattern,
-            # A pattern may match the signal table too.
-            tables_exclude=(
-                *parse_patterns(given, "tables.exclude"),
-                *([re.escape(".".join(signal_table))] if signal_table and pattern else []),
-            ),
-            columns=ColumnChoice.parse(given),
-            skipped=_skipped(given),
-            format=form,
-            adds_tables=_adds_tables(given, mode),
-            evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
-            table_swap=given.choice("tableSwap", ("snapshot", "follow", "tools")),
-            rewriting=_rewriting(given, mode),
-            fills=given.choice("fillsColumns", ("sink", "nothing", "again")) if "fillscolumns" in given else "",
-            table_events=_table_events(given, metadata, several, form),
-            zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
-            statement_ignore=_pattern(given, "binlog.statement.ignore"),
-            chunk_size=given.integer("chunkSize", cls.chunk_size, 1),
-            chunk_key_column=given.get("chunkkeycolumn", ""),
-            distribution_factor_lower=given.number("distributionFactorLower", cls.distribution_factor_lower, 0, 1),
-            distribution_factor_upper=given.number("distributionFactorUpper", cls.distribution_factor_upper, 1),
-            max_rows=given.integer("maxRowsPerBatch", cls.max_rows, 1),
-            max_rows_given="maxrowsperbatch" in given,
+        made = cls(
+            **values(cls, given),
             interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
             during_backlog_ms=intervals.during_backlog_ms,
-            backlog_lag_ms=_lag(given),
-            target=given.choice("availableNowTarget", ("latest", "backlogEnd", "none")),
-            by_clock=given.flag("useProcessingTimeDuringBinlog", False),
-            query_token=given.get("querytoken", ""),
-            poll_wait_ms=given.integer("pollWait", 0, 0),
-            signal_table=signal_table,
-            signals_token=given.get("signalstoken", ""),
-            most_inflated=given.integer("maxInflatedBytes", MOST_INFLATED, 1),
-            renews=_renews(given, metadata, several, form),
-            startup_mode=mode,
-            startup_timestamp_ms=given.integer("startup.timestampMillis", 0, 0),
-            startup_file=given.get("startup.file", ""),
-            startup_position=given.integer("startup.position", 4, 4),
-            server_ids=_server_ids(given["serverid"]) if "serverid" in given else _SERVER_IDS,
-            login=Login.parse(given),
-            connect_timeout_ms=_duration(given, "connect.timeout", cls.connect_timeout_ms, 250, 3_600_000),
-            max_retries=given.integer("connect.max-retries", cls.max_retries, 0, 1000),
-            backoff_ms=_duration(given, "connect.backoff", cls.backoff_ms, 0, 30_000),
-            heartbeat_ms=_duration(given, "heartbeat.interval", cls.heartbeat_ms, 1_000, 3_600_000),
-            max_row_bytes=given.integer("maxRowBytes", cls.max_row_bytes, 1 << 24, 1 << 30),
-            metadata=metadata,
-            startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
+        made._check_together(given)
+        if not given.has("metadataColumns"):
+            made = replace(made, metadata=by_default(made.several or made.format != "row"))
+        if not given.has("rewritingAlter") and not made.has_snapshot:
+            made = replace(made, rewriting="stop")
+        if made.signal_table and made.table_pattern:  # the pattern may match it too
+            made = replace(made, tables_exclude=(*made.tables_exclude, re.escape(".".join(made.signal_table))))
+        return made._with_table_events(given)
+
+    def _check_together(self, given: UserOptions) -> None:
+        """Refuse options that need others, or exclude them."""
+        mode = self.startup_mode
+        if self.signal_table in self.tables:
+            raise SettingError(
+                "signal.table", given.text("signal.table").strip(), "is captured.", "Leave it out of the option table."
+            )
+        if self.signal_table and mode == "snapshot":
+            raise SettingError(
+                "signal.table", given.text("signal.table").strip(),
+                "has no meaning with startup.mode=snapshot, which ends.", "Leave it out.",
+            )  # fmt: skip
+        for name, of in _MODE_OF.items():
+            if given.has(name) and mode != of:
+                raise SettingError(
+                    name, given.text(name), f"has no meaning with startup.mode={mode}.", f"Set startup.mode={of}."
+                )
+        if mode == "timestamp" and not given.text("startup.timestampMillis"):
+            raise SettingError("startup.timestampMillis", None, "startup.mode=timestamp needs it.")
+        if mode == "specific" and bool(given.text("startup.file")) == bool(given.text("startup.gtidSet")):
+            raise SettingError(
+                "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.",
+                "Give one.",
+            )  # fmt: skip
+        if self.adds_tables and mode != "initial":
+            raise SettingError(
+                "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
+            )
+
+    def _with_table_events(self, given: UserOptions) -> MySqlOptions:
+        """With the default of ``tableEvents``: fail if a row could not tell its statement and table."""
+        needed = {"_change_type", *(("_database", "_table") if self.several else ())} if self.format == "row" else set()
+        missing = ", ".join(sorted(needed - set(self.metadata)))
+        if missing and self.renews:
+            raise SettingError(
+                "snapshot.mode", "when_needed", f"rows that empty a table need {missing} in metadataColumns.",
+                "Add it there, or leave out snapshot.mode.",
+            )  # fmt: skip
+        if not missing or self.table_events != "emit":
+            return self
+        if given.has("tableEvents"):
+            raise SettingError(
+                "tableEvents", given.text("tableEvents"), f"its rows need {missing} in metadataColumns.",
+                "Add it there, or set tableEvents=skip or tableEvents=fail.",
+            )  # fmt: skip
+        return replace(self, table_events="fail")
 
     def connect_arguments(self) -> dict[str, Any]:
         """Arguments for ``pymysql.connect``."""
@@ -294,150 +392,3 @@ class MySqlOptions:
     def __str__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return f"MySqlOptions({shown})"
-
-
-def _skipped(given: UserOptions) -> frozenset[str]:
-    text = given.get("skipped.operations", "none")
-    letters = {part.strip().lower() for part in text.split(",") if part.strip()} - {"none"}
-    if letters - set(_OPERATIONS):
-        raise SettingError("skipped.operations", text, "is no list of c, u, d and t, and not none.")
-    return frozenset(_OPERATIONS[letter] for letter in letters)
-
-
-def _adds_tables(given: UserOptions, mode: str) -> bool:
-    found = given.flag("scanNewlyAddedTables", False)
-    if found and mode != "initial":
-        raise SettingError(
-            "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
-        )
-    return found
-
-
-def _rewriting(given: UserOptions, mode: str) -> str:
-    """The option; by default stop if the stream has never read the whole tables."""
-    found = given.choice("rewritingAlter", ("snapshot", "stop", "ignore"))
-    return found if "rewritingalter" in given or mode in ("initial", "snapshot") else "stop"
-
-
-def _table_events(given: UserOptions, metadata: tuple[str, ...], several: bool, form: str) -> str:
-    """The option; by default emit, or fail if a row could not tell its statement and table."""
-    found = given.choice("tableEvents", ("emit", "skip", "fail"))
-    missing = _missing(metadata, several, form)
-    if found != "emit" or not missing:
-        return found
-    if "tableevents" not in given:
-        return "fail"
-    raise SettingError(
-        "tableEvents", given["tableevents"], f"its rows need {', '.join(missing)} in metadataColumns.",
-        "Add it there, or set tableEvents=skip or tableEvents=fail.",
-    )  # fmt: skip
-
-
-def _missing(metadata: tuple[str, ...], several: bool, form: str) -> list[str]:
-    """The metadata columns without which a row cannot tell that its table was emptied."""
-    needed = {"_change_type"} if form == "row" else set()
-    needed |= {"_database", "_table"} if form == "row" and several else set()
-    return sorted(needed - set(metadata))
-
-
-def _renews(given: UserOptions, metadata: tuple[str, ...], several: bool, form: str) -> bool:
-    found = given.choice("snapshot.mode", ("initial", "when_needed"))
-    if found == "when_needed" and (missing := _missing(metadata, several, form)):
-        raise SettingError(
-            "snapshot.mode", found, f"rows that empty a table need {', '.join(missing)} in metadataColumns.",
-            "Add it there, or leave out snapshot.mode.",
-        )  # fmt: skip
-    return found == "when_needed"
-
-
-def _tables(given: UserOptions) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The options ``table`` and ``tablePattern``; exactly one must be given."""
-    text, pattern = given.get("table", ""), given.get("tablepattern", "")
-    if bool(text) == bool(pattern):
-        raise SettingError(
-            "table", text or None, "mysql_cdc needs this option or tablePattern, and not both.",
-            'Set .option("table", "database.table").',
-        )  # fmt: skip
-    _pattern(given, "tablePattern")
-    tables: list[tuple[str, str]] = []
-    try:
-        named = TableName.parse_all(text) if text else []
-    except ValueError as error:
-        raise SettingError("table", text, f"{str(error)!r} is not database.table.", _FOR_EXAMPLE) from None
-    for name in named:
-        if name in tables:
-            raise SettingError("table", text, f"names {name} twice.", "Name each table once.")
-        tables.append((name.database, name.table))
-    return tuple(tables), pattern
-
-
-def _pattern(given: UserOptions, name: str) -> str:
-    found = given.text(name)
-    check_whole_names(name, found)
-    return found
-
-
-def _signal_table(given: UserOptions, tables: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
-    text = given.get("signal.table", "").strip()
-    if not text:
-        return None
-    try:
-        name = TableName.parse(text)
-    except ValueError:
-        raise SettingError("signal.table", text, "is not database.table.", 'For example "shop.signals".') from None
-    if name in tables:
-        raise SettingError("signal.table", text, "is captured.", "Leave it out of the option table.")
-    if given.get("startup.mode", "") == "snapshot":
-        raise SettingError(
-            "signal.table", text, "has no meaning with startup.mode=snapshot, which ends.", "Leave it out."
-        )
-    return name.database, name.table
-
-
-def _startup_mode(given: UserOptions) -> str:
-    """The mode. Options that belong to it must be given, those of other modes must not."""
-    mode = given.choice("startup.mode", _MODES)
-    for name, of in _MODE_OF.items():
-        if name.lower() in given and mode != of:
-            raise SettingError(
-                name, given[name.lower()], f"has no meaning with startup.mode={mode}.", f"Set startup.mode={of}."
-            )
-    if mode == "timestamp" and not given.get("startup.timestampmillis"):
-        raise SettingError("startup.timestampMillis", None, "startup.mode=timestamp needs it.")
-    if mode == "specific" and bool(given.get("startup.file")) == bool(given.get("startup.gtidset")):
-        raise SettingError(
-            "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.", "Give one."
-        )
-    return mode
-
-
-def _lag(given: UserOptions) -> int | None:
-    found = given.duration("backlogLagThreshold")
-    if found == 0:
-        raise SettingError(
-            "backlogLagThreshold", given.text("backlogLagThreshold"), "must be above 0.", 'For example "5 min".'
-        )
-    return found
-
-
-def _server_ids(text: str) -> range:
-    first, _, last = (part.strip() for part in text.partition("-"))
-    found = range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)
-    if not (len(found) >= _LEAST_IDS and found[0] >= 1 and found[-1] < 2**32):
-        raise SettingError(
-            "serverId", text, f"is no range of at least {_LEAST_IDS} ids from 1 to {2**32 - 1}.",
-            "For example 5400-5499, if no replica and no other reader uses these.",
-        )  # fmt: skip
-    return found
-
-
-def _duration(given: UserOptions, name: str, default: int, low: int, high: int) -> int:
-    """Milliseconds."""
-    found = given.duration(name)
-    if found is None:
-        return default
-    if not low <= found <= high:
-        raise SettingError(
-            name, given.text(name), f"is not between {format_duration(low)} and {format_duration(high)}."
-        )
-    return found

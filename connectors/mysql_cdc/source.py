@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,13 +10,12 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spi.option_docs import OptionDoc
+from backlog_spark.spi.options import Option, options_of
 from backlog_spark.spi.reduced_reader import for_this_spark
 from backlog_spark.spi.signals import Signal
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
-from .catalogue import OPTIONS
 from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
@@ -53,14 +51,9 @@ def check_options(options: Mapping[str, str]) -> None:
     MySqlOptions.parse(options)
 
 
-def documented_options() -> tuple[OptionDoc, ...]:
+def documented_options() -> tuple[Option, ...]:
     """The options of docs/mysql_cdc.md."""
-    return tuple(OptionDoc(o.name, o.doc, _choices(o.bounds), o.secret) for o in OPTIONS)
-
-
-def _choices(bounds: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in bounds.split(","))
-    return words if len(words) > 1 and all(re.fullmatch(r"[a-z_]+", word) for word in words) else ()
+    return options_of(MySqlOptions, with_docs=True)
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
@@ -188,7 +181,7 @@ class MySqlCdcDataSource(StreamOnly):
     `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
 
-    secrets: ClassVar[str] = "|".join(o.name for o in OPTIONS if o.secret)
+    secrets: ClassVar[str] = "|".join(o.name for o in options_of(MySqlOptions) if o.secret)
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""The example about files, then Kafka, runs. Decoding accepts the options that the page lists."""
+"""The example about files, then Kafka, runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import backlog_spark.connectors.hybrid.decode.options as decoding
-from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS
 from docs.hybrid import pages
 from tests.integration.topics import Topic
 
@@ -54,7 +52,3 @@ def test_the_example_runs(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
         query.stop()
     rows = spark.read.format("delta").load(f"{tmp_path}/orders").orderBy("id").collect()
     assert [(r.id, str(r.amount)) for r in rows] == [(1, "1.50"), (2, "2.50"), (3, "3.25"), (4, "4.25")]
-
-
-def test_every_option_of_decoding_is_listed() -> None:
-    assert {"valueFormat", *decoding.OPTIONS} == {o.name for o in OPTIONS}

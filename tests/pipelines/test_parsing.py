@@ -344,6 +344,8 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
     assert "valueFormat" in hybrid["properties"]
     assert foreign["additionalProperties"] is True
     assert mysql["properties"]["startup.mode"]["enum"][0] == "initial"
+    assert mysql["properties"]["zeroDate"]["enum"] == ["null", "error", None]
+    assert "array" in mysql["properties"]["metadataColumns"]["type"]
     assert set(schema["properties"]) == {"source", "transform", "route", "sink", "pipeline"}
     (upsert,) = [
         s for s in schema["$defs"].values() if s.get("properties", {}).get("type", {}).get("const") == "delta_upsert"

@@ -11,12 +11,11 @@ from .avro_schema import load, schemaOf
 from .base import Decoded, Decoder, MalformedRecord
 from .csv_decoder import CsvDecoder
 from .json_decoder import JsonDecoder
-from .options import FORMATS, OPTIONS, DecodeOptions, parse
+from .options import FORMATS, DecodeOptions, parse
 from .schema_registry import Registry
 
 __all__ = [
     "FORMATS",
-    "OPTIONS",
     "DecodeOptions",
     "Decoded",
     "Decoder",

@@ -14,20 +14,20 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.options import option, text, values
+from backlog_spark.spi.user_options import UserOptions
 
-__all__ = ["REGISTRY_OPTIONS", "NoSchema", "Registry", "RegistryOptions"]
+__all__ = ["NoSchema", "Registry", "RegistryOptions"]
 
 _log = logging.getLogger(__name__)
 
 _URL, _USER = "schema.registry.url", "schema.registry.basic.auth.user.info"
 _CA, _CERTIFICATE = "schema.registry.ssl.ca.location", "schema.registry.ssl.certificate.location"
 _KEY, _PASSWORD = "schema.registry.ssl.key.location", "schema.registry.ssl.key.password"
-REGISTRY_OPTIONS = (_URL, _USER, _CA, _CERTIFICATE, _KEY, _PASSWORD)
 
 # Seconds for one request, and before each further round. A restarting registry is back within these 13 s. After that
 # the query should fail and say why.
@@ -44,62 +44,56 @@ _LARGEST = 8 << 20
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
+def _urls(given: UserOptions, name: str) -> tuple[str, ...]:
+    """Addresses, tried in order."""
+    urls = tuple(url.strip().rstrip("/") for url in given.text(name).split(",") if url.strip())
+    for url in urls:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingError(_URL, _without_login(url), "is not a registry's URL.", "For example http://host:8081.")
+        if parts.username or parts.password:
+            raise SettingError(_URL, _without_login(url), "contains a login.", f"Set {_USER} instead.")
+    if not urls:
+        raise SettingError(_URL, given.text(name), "has no URL.", "For example http://host:8081.")
+    return urls
+
+
 @dataclass(frozen=True)
 class RegistryOptions:
-    """Address of a registry, and the login.
+    """Addresses of a registry, and the login."""
 
-    Parameters
-    ----------
-    urls : tuple of str
-        Tried in order.
-    user_info : str
-        ``user:password`` for HTTP's basic authentication; "" for none.
-    ca, certificate, key : str
-        Paths of PEM files; "" for none.
-    key_password : str
-        Password of ``key``; "" for none.
-    pauses : tuple of float
-        Seconds before each further round of requests.
-    """
-
-    urls: tuple[str, ...]
-    user_info: str = field(default="", repr=False)
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    key_password: str = field(default="", repr=False)
+    urls: tuple[str, ...] = option(_URL, _urls, type="URL", shown="one of three")
+    """avro: the registry with the schema ids of the records."""
+    user_info: str = text(_USER, type="user:password", secret=True)
+    """avro: login for the registry. Never written to logs, offsets or errors."""
+    ca: str = text(_CA, type="path", shown="the system's")
+    """avro: the registry's authorities."""
+    certificate: str = text(_CERTIFICATE, type="path")
+    """avro: the client's certificate."""
+    key: str = text(_KEY, type="path")
+    """avro: its key."""
+    key_password: str = text(_PASSWORD, secret=True)
+    """avro: the key's password. Secret."""
+    # Seconds before each further round of requests.
     pauses: tuple[float, ...] = _PAUSES
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
-        """Parse the options, names in lower case.
+    def parse(cls, given: UserOptions) -> Self:
+        """Parse the options.
 
         Raises
         ------
         SettingError
             For a malformed option, or one that needs another option.
         """
-        urls = tuple(url.strip().rstrip("/") for url in given[_URL].split(",") if url.strip())
-        for url in urls:
-            parts = urllib.parse.urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise SettingError(
-                    _URL, _without_login(url), "is not a registry's URL.", "For example http://host:8081."
-                )
-            if parts.username or parts.password:
-                raise SettingError(_URL, _without_login(url), "contains a login.", f"Set {_USER} instead.")
-        if not urls:
-            raise SettingError(_URL, given[_URL], "has no URL.", "For example http://host:8081.")
-        user_info = given.get(_USER, "")
-        if user_info and ":" not in user_info:
+        found = cls(**values(cls, given))
+        if found.user_info and ":" not in found.user_info:
             raise SettingError(_USER, "***", "is not user:password.")
-        ca, certificate, key, password = (given.get(name, "") for name in (_CA, _CERTIFICATE, _KEY, _PASSWORD))
-        found = cls(urls, user_info, ca, certificate, key, password)
         if found.key and not found.certificate:
             raise SettingError(_KEY, found.key, f"needs {_CERTIFICATE}.", "Give both.")
         if found.key_password and not found.certificate:
             raise SettingError(_PASSWORD, "***", f"needs {_CERTIFICATE}.", "Give both.")
-        if (found.ca or found.certificate) and not any(url.startswith("https:") for url in urls):
+        if (found.ca or found.certificate) and not any(url.startswith("https:") for url in found.urls):
             name, value = (_CA, found.ca) if found.ca else (_CERTIFICATE, found.certificate)
             raise SettingError(name, value, f"needs TLS, but {_URL} is http.", "Use a URL with https.")
         return found

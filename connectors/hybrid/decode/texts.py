@@ -11,10 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import option
+from backlog_spark.spi.user_options import UserOptions
+
 from .numeric import parse_bool, parse_decimal, parse_double, parse_float, parse_integer
-from .patterns import Pattern
+from .patterns import Kind, Pattern
 from .temporal import parse_date, parse_ntz, parse_time, parse_timestamp
-from .zones import Zone
+from .zones import Zone, zone
 
 __all__ = ["Formats", "Parse", "Texts", "is_readable", "merged"]
 
@@ -28,22 +32,43 @@ _CLOCK = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _FEW = 32
 
 
+def _zone(given: UserOptions, name: str) -> Zone:
+    found = zone(given.text(name, "UTC"))
+    if found is None:
+        raise SettingError(
+            "timeZone", given.text(name), "is not a time zone.", "For example UTC, +02:00 or Europe/Berlin."
+        )
+    return found
+
+
+def _pattern(kind: Kind) -> Callable[[UserOptions, str], Pattern | None]:
+    """Parses a pattern. None: the forms that Spark's cast accepts."""
+    return lambda given, name: Pattern(name, given.text(name), kind) if given.has(name) else None
+
+
 @dataclass(frozen=True)
 class Formats:
-    """The formats of dates and timestamps.
+    """The formats of dates and timestamps."""
 
-    Parameters
-    ----------
-    zone : int or ZoneInfo
-        Zone of timestamps without one.
-    date, timestamp, timestamp_ntz : Pattern or None
-        None: the forms that Spark's cast accepts.
-    """
-
-    zone: Zone = 0
-    date: Pattern | None = None
-    timestamp: Pattern | None = None
-    timestamp_ntz: Pattern | None = None
+    zone: Zone = option("timeZone", _zone, 0, type="zone", shown="UTC", spark="timeZone")
+    """Zone of times without one, in records and in ORC files."""
+    date: Pattern | None = option(
+        "dateFormat", _pattern("date"), None, type="pattern", shown="ISO 8601", spark="dateFormat"
+    )
+    """Format of dates."""
+    timestamp: Pattern | None = option(
+        "timestampFormat", _pattern("timestamp"), None, type="pattern", shown="ISO 8601", spark="timestampFormat"
+    )
+    """Format of timestamps."""
+    timestamp_ntz: Pattern | None = option(
+        "timestampNTZFormat",
+        _pattern("timestamp_ntz"),
+        None,
+        type="pattern",
+        shown="ISO 8601",
+        spark="timestampNTZFormat",
+    )
+    """Format of timestamps without zone."""
 
 
 class Texts:

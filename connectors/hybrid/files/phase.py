@@ -40,7 +40,7 @@ class FilePhase(ListedPhase):
     ----------
     name : str
     options : mapping
-        See `backlog_spark.connectors.hybrid.files.catalogue.FILES`.
+        See `backlog_spark.connectors.hybrid.files.options.FileOptions`.
     others : collection of str
         Names of options that other modules read, for example the decoder's.
     decoder_of : callable, optional
@@ -121,7 +121,7 @@ class FilePhase(ListedPhase):
             paths,
             base=base,
             name_pattern=self.options.name_pattern,
-            has_partitions=self.options.has_partitions,
+            has_partitions=not self.options.flat,
             may_be_empty=self.options.may_be_empty,
         )
 

@@ -1,4 +1,4 @@
-"""The options of the Kafka phase, parsed and checked (pure)."""
+"""The options of the Kafka phase, each declared once (pure)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from backlog_spark.errors import SettingError
-from backlog_spark.spi.user_options import UserOptions, unknown_option
+from backlog_spark.spi.options import Option, duration, flag, integer, option, options_of, parsed, switch, text, values
+from backlog_spark.spi.user_options import UserOptions, check_names
 
 from .backlog import Thresholds
-from .catalogue import OPTIONS
 from .offsets import EARLIEST, LATEST, Partition, parse_assign, parse_numbers
 from .properties import Properties
 
 __all__ = ["Boundary", "KafkaOptions", "Topics"]
 
-_KNOWN = {o.name.lower(): o.name for o in OPTIONS if o.name != "kafka.*"}
 # Options of Spark's source that are set elsewhere here, or do not exist.
 _ELSEWHERE = {
     "maxoffsetspertrigger": "Set it for the stream, not for one phase.",
@@ -27,24 +26,53 @@ _ELSEWHERE = {
     "fetchoffset.retryintervalms": "Set kafka.default.api.timeout.ms: requests are repeated for this time.",
 }
 _OFFSETS_EXAMPLE = '{"orders": {"0": 23, "1": -2}}'
+_STRATEGIES = ("error", "latest")
 _TIMES_EXAMPLE = '{"orders": {"0": 1700000000000, "1": 1700000000000}}'
+
+
+def _names(given: UserOptions, name: str) -> tuple[str, ...]:
+    text = given.text(name)
+    found = [part.strip() for part in text.split(",")] if text.strip() else []
+    for part in found:
+        if not part:
+            raise SettingError(name, text, "has an empty name.", "Separate names by commas.")
+        if found.count(part) > 1:
+            raise SettingError(name, text, f"names {part} twice.", "Name each once.")
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read. Exactly one of the three is given.
+    """What to read. Exactly one of the three is given."""
 
-    Parameters
-    ----------
-    names : tuple of str
-    pattern : str
-        Regular expression that must match a topic's whole name.
-    partitions : tuple of (str, int)
-    """
+    names: tuple[str, ...] = option(
+        "subscribe", lambda given, name: tuple(sorted(_names(given, name))), (), type="names", shown="one of three",
+        spark="subscribe",
+    )  # fmt: skip
+    """Topics to read, separated by commas."""
+    pattern: str = option(
+        "subscribePattern", lambda given, name: given.pattern(name, r'For example "orders_\d+".').strip(), "",
+        type="regular expression", shown="one of three", spark="subscribePattern",
+    )  # fmt: skip
+    """Reads topics whose whole name matches, in Python's syntax, also those that are created later. Never Kafka's
+    internal topics."""
+    partitions: tuple[Partition, ...] = option(
+        "assign", lambda given, name: parse_assign(given.text(name)) if given.text(name).strip() else (), (),
+        type="JSON", shown="one of three", spark="assign",
+    )  # fmt: skip
+    """Reads only these partitions: `{"topic": [0, 1]}`."""
 
-    names: tuple[str, ...] = ()
-    pattern: str = ""
-    partitions: tuple[Partition, ...] = ()
+    @classmethod
+    def parse(cls, given: UserOptions) -> Self:
+        """Parse the three options."""
+        there = [name for name in ("subscribe", "subscribePattern", "assign") if given.text(name).strip()]
+        if len(there) != 1:
+            raise SettingError(
+                there[1] if there else "subscribe", given.text(there[1]) if there else None,
+                f"{there[0]} is given as well." if there else "the Kafka phase needs this, subscribePattern or assign.",
+                "Give one of subscribe, subscribePattern and assign.",
+            )  # fmt: skip
+        return cls(**values(cls, given))
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -92,121 +120,8 @@ class Boundary:
         return {p: self.timestamps[p] if self.timestamps else self.timestamp or 0 for p in partitions}
 
 
-@dataclass(frozen=True)
-class KafkaOptions:
-    """Parsed options.
-
-    Parameters
-    ----------
-    properties : Properties
-        How to connect to the brokers.
-    topics : Topics
-    starting : Boundary
-    ending : Boundary or None
-        None for a phase without an end.
-    from_files : bool
-        Whether to begin at the time of the files' newest row.
-    overlap_ms : int
-        How much earlier than that to begin.
-    dedup_key : tuple of str
-        Columns that identify rows of the files.
-    min_partitions : int or None
-    fail_on_data_loss, include_headers, drop_tombstones : bool
-    may_be_empty : bool
-        Whether the pattern may match no topic.
-    thresholds : Thresholds
-        When the topic counts as backlog.
-    group_prefix : str
-    poll_timeout_ms : int
-        How long a task waits for a broker that does not answer.
-
-    Raises
-    ------
-    SettingError
-        From `parse`: an option is unknown, missing, malformed or out of bounds.
-    """
-
-    properties: Properties
-    topics: Topics
-    starting: Boundary
-    ending: Boundary | None = None
-    from_files: bool = False
-    overlap_ms: int = 0
-    dedup_key: tuple[str, ...] = ()
-    min_partitions: int | None = None
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    drop_tombstones: bool = False
-    may_be_empty: bool = False
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    group_prefix: str = "hybrid-kafka"
-    poll_timeout_ms: int = 120_000
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> Self:
-        """Parse the phase's options; names in any case.
-
-        Parameters
-        ----------
-        options : mapping of str to str
-        others : collection of str
-            Names of options that others read, such as a decoder.
-        """
-        given = UserOptions(options)
-        _check_names(options, {name.lower() for name in others})
-        from_files = given.choice("startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
-        if "startingoverlap" in given and not from_files:
-            raise SettingError(
-                "startingOverlap", given["startingoverlap"], "has no meaning with startingFrom=offsets.",
-                "Set startingFrom=lastFileTimestamp.",
-            )  # fmt: skip
-        return cls(
-            properties=Properties.parse(options),
-            topics=_topics(given),
-            starting=_starting(given),
-            ending=_ending(given),
-            from_files=from_files,
-            overlap_ms=given.duration("startingOverlap") or 0,
-            dedup_key=_names(given, "dedupKey"),
-            min_partitions=given.integer("minPartitions", None, 1),
-            fail_on_data_loss=given.flag("failOnDataLoss", True),
-            include_headers=given.flag("includeHeaders", False),
-            drop_tombstones=given.choice("tombstones", ("null", "drop")) == "drop",
-            may_be_empty=given.flag("allowEmpty", False),
-            thresholds=_thresholds(given),
-            group_prefix=given.get("groupidprefix", cls.group_prefix),
-            poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", cls.poll_timeout_ms, 1),
-        )
-
-
-def _check_names(options: Mapping[str, str], others: Collection[str]) -> None:
-    for name in options:
-        lower = name.lower()
-        if lower in _KNOWN or lower in others or lower.startswith("kafka."):
-            continue
-        if lower in _ELSEWHERE:
-            raise SettingError(name, "***", "is not an option of the Kafka phase.", _ELSEWHERE[lower])
-        raise unknown_option(name, [*_KNOWN.values(), "kafka.*"], "the Kafka phase has no such option.")
-
-
-def _topics(given: UserOptions) -> Topics:
-    there = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower(), "").strip()]
-    if len(there) != 1:
-        raise SettingError(
-            there[1] if there else "subscribe", given[there[1].lower()] if there else None,
-            f"{there[0]} is given as well." if there else "the Kafka phase needs this, subscribePattern or assign.",
-            "Give one of subscribe, subscribePattern and assign.",
-        )  # fmt: skip
-    text = given[there[0].lower()].strip()
-    if there[0] == "assign":
-        return Topics(partitions=parse_assign(text))
-    if there[0] == "subscribe":
-        return Topics(names=tuple(sorted(_names(given, "subscribe"))))
-    return Topics(pattern=given.pattern("subscribePattern", r'For example "orders_\d+".').strip())
-
-
 def _starting(given: UserOptions) -> Boundary:
-    strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+    strategy = given.choice("startingOffsetsByTimestampStrategy", _STRATEGIES)
     boundary = _by_time(given, "starting", or_latest=strategy == "latest")
     return boundary or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
 
@@ -238,36 +153,128 @@ def _by_offset(given: UserOptions, name: str, default: str, least: int) -> Bound
     return Boundary(name, everywhere=word)
 
 
-def _thresholds(given: UserOptions) -> Thresholds:
-    lag = given.duration("backlogLagThreshold")
-    offsets = given.integer("backlogOffsetsThreshold", None, 1)
-    lag_leave = given.duration("backlogLagLeaveThreshold")
-    offsets_leave = given.integer("backlogOffsetsLeaveThreshold", None, 0)
-    if lag == 0:
-        raise SettingError("backlogLagThreshold", given["backloglagthreshold"], "must be above 0.", 'Such as "5 min".')
-    for enter, leave, name in (
-        (lag, lag_leave, "backlogLagThreshold"),
-        (offsets, offsets_leave, "backlogOffsetsThreshold"),
-    ):
-        leave_name = name.replace("Threshold", "LeaveThreshold")
-        if leave is not None and (enter is None or leave > enter):
-            problem = f"has no meaning without {name}." if enter is None else f"is above {name}."
-            raise SettingError(leave_name, given[leave_name.lower()], problem, f"Set {name}, and this to at most that.")
-    return Thresholds(
-        lag_ms=lag,
-        lag_leave_ms=(lag or 0) // 2 if lag_leave is None else lag_leave,
-        offsets=offsets,
-        offsets_leave=(offsets or 0) // 2 if offsets_leave is None else offsets_leave,
-        min_stay_ms=given.duration("backlogMinStay") or 0,
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions:
+    """Parsed options.
+
+    Raises
+    ------
+    SettingError
+        From `parse`: an option is unknown, missing, malformed or out of bounds.
+    """
+
+    topics: Topics = parsed(Topics.parse, Topics)
+    may_be_empty: bool = flag("allowEmpty")
+    """true: `subscribePattern` may match no topic when the phase begins. false: the query is refused."""
+    from_files: bool = switch("startingFrom", ("offsets", "lastFileTimestamp"), "lastFileTimestamp")
+    """Where to begin. offsets: as the options below say. lastFileTimestamp: at the first record that is as old as the
+    newest row of the files before, minus `startingOverlap`; if there was no row, as the options below say. Records that
+    arrive after the first start of the query are read whatever their time."""
+    overlap_ms: int = duration("startingOverlap", 0)
+    """How long before the files' newest row to begin, for records that came late. `dedupKey` drops the duplicates that
+    this causes."""
+    dedup_key: tuple[str, ...] = option("dedupKey", _names, (), type="names")
+    """Data columns that, together with the files' `timestampColumn`, match a record to a row of the files. A record is
+    dropped if it equals a row in all of them, to the microsecond, and is not newer than the files' newest row by the
+    record's own timestamp. The same key with another time is another version, and is read. A key that contains NULL is
+    never de-duplicated."""
+    starting: Boundary = parsed(
+        _starting,
+        Option(
+            "startingOffsets",
+            "string or JSON",
+            "earliest",
+            bounds="earliest, latest, JSON",
+            spark="startingOffsets",
+            doc='Where to begin: earliest, latest, or an offset for each partition, `{"topic": {"0": 23, "1": -2}}`, '
+            "-2 for earliest and -1 for latest. Partitions that are added later are read from their beginning. "
+            "Earliest and latest mean those at the query's first start. (Spark's default in streams is latest.)",
+        ),
+        Option(
+            "startingTimestamp",
+            "int",
+            bounds=">= 0",
+            spark="startingTimestamp",
+            doc="Begins with the first record of that time or later, milliseconds since 1970. Overrides "
+            "`startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
+        ),
+        Option(
+            "startingOffsetsByTimestamp",
+            "JSON",
+            spark="startingOffsetsByTimestamp",
+            doc='The same for each partition: `{"topic": {"0": 1700000000000}}`.',
+        ),
+        Option(
+            "startingOffsetsByTimestampStrategy",
+            shown="error",
+            choices=_STRATEGIES,
+            spark="startingOffsetsByTimestampStrategy",
+            doc="For a partition without a record of that time or later. error: stops the query. latest: begins at its "
+            "end.",
+        ),
     )
+    ending: Boundary | None = parsed(
+        _ending,
+        Option(
+            "endingOffsets",
+            "string or JSON",
+            bounds="latest, JSON",
+            spark="endingOffsets",
+            doc="Where the phase ends. Without it the phase has no end. latest: the end when the phase begins. "
+            "JSON: for each partition the offset after the last one, -1 for latest. The phase waits for offsets "
+            "that do not exist yet.",
+        ),
+        Option(
+            "endingTimestamp",
+            "int",
+            bounds=">= 0",
+            spark="endingTimestamp",
+            doc="Ends before the first record of that time or later, milliseconds since 1970. Without such a record, "
+            "ends at the end when the phase begins. Overrides `endingOffsetsByTimestamp`, which overrides "
+            "`endingOffsets`.",
+        ),
+        Option(
+            "endingOffsetsByTimestamp", "JSON", spark="endingOffsetsByTimestamp", doc="The same for each partition."
+        ),
+    )
+    min_partitions: int | None = integer("minPartitions", None, 1, shown="one task a partition", spark="minPartitions")
+    """Cuts partitions with many unread records, so that a batch has about this many tasks."""
+    fail_on_data_loss: bool = flag("failOnDataLoss", True, spark="failOnDataLoss")
+    """true: the query stops if unread records are gone (retention, a topic deleted or created again), also while
+    earlier phases are read, or if the topic does not go back to the starting point. false: it warns and goes on with
+    the earliest record."""
+    include_headers: bool = flag("includeHeaders", spark="includeHeaders")
+    """With `valueFormat=raw`, adds a column `headers`."""
+    drop_tombstones: bool = switch("tombstones", ("null", "drop"), "drop")
+    """What a record without a value becomes. null: a row with NULL in its data columns. drop: no row."""
+    thresholds: Thresholds = parsed(lambda given: Thresholds(**values(Thresholds, given)), Thresholds)
+    properties: Properties = parsed(Properties.parse, Properties)
+    group_prefix: str = text("groupIdPrefix", "hybrid-kafka", spark="groupIdPrefix")
+    """Prefix of the group ids that brokers see for the readers. (Nothing is committed under them.)"""
+    poll_timeout_ms: int = integer("kafkaConsumer.pollTimeoutMs", 120_000, 1, spark="kafkaConsumer.pollTimeoutMs")
+    """Milliseconds that a task waits for a broker before it fails."""
 
+    @classmethod
+    def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> Self:
+        """Parse the phase's options; names in any case.
 
-def _names(given: UserOptions, name: str) -> tuple[str, ...]:
-    text = given.get(name.lower(), "")
-    found = [part.strip() for part in text.split(",")] if text.strip() else []
-    for part in found:
-        if not part:
-            raise SettingError(name, text, "has an empty name.", "Separate names by commas.")
-        if found.count(part) > 1:
-            raise SettingError(name, text, f"names {part} twice.", "Name each once.")
-    return tuple(found)
+        Parameters
+        ----------
+        options : mapping of str to str
+        others : collection of str
+            Names of options that others read, such as a decoder.
+        """
+        for name in options:
+            if hint := _ELSEWHERE.get(name.lower()):
+                raise SettingError(name, "***", "is not an option of the Kafka phase.", hint)
+        known = [*(o.name for o in options_of(cls)), *others]
+        names = (name for name in options if not name.lower().startswith("kafka."))
+        check_names(names, known, "the Kafka phase has no such option.")
+        given = UserOptions(options)
+        found = cls(**values(cls, given))
+        if given.has("startingOverlap") and not found.from_files:
+            raise SettingError(
+                "startingOverlap", given.text("startingOverlap"), "has no meaning with startingFrom=offsets.",
+                "Set startingFrom=lastFileTimestamp.",
+            )  # fmt: skip
+        return found

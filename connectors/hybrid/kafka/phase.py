@@ -40,7 +40,7 @@ class KafkaPhase(Phase):
     name : str
         The user's name for the phase.
     options : mapping of str to str
-        Options that `catalogue` lists, and ``fs.*`` for the file system that has the file of keys from the phase
+        Those of `KafkaOptions`, and ``fs.*`` for the file system that has the file of keys from the phase
         before.
     decoder_of : callable, optional
         Makes the decoder, which makes data columns of the records' values; may be set later. Without it the columns are

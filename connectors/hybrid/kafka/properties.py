@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import Option, parsed
 
 from .security import SECURITY_NAMES, Security
 
@@ -95,8 +96,6 @@ class Properties:
 
     Parameters
     ----------
-    servers : str
-        ``bootstrap.servers``.
     security : Security
     read_committed : bool
         Whether records of transactions are read only after the commit.
@@ -110,12 +109,17 @@ class Properties:
         librdkafka's own.
     """
 
-    servers: str
-    security: Security = field(default_factory=Security)
+    servers: str = parsed(
+        None, Option("kafka.bootstrap.servers", "addresses", "required", spark="kafka.bootstrap.servers")
+    )
+    """Brokers to contact first, as `host:port`, separated by commas."""
+    security: Security = parsed(None, Security, default=Security())
     read_committed: bool = True
     group_id: str = ""
     api_timeout_ms: int = 60_000
-    tuning: tuple[tuple[str, str], ...] = ()
+    tuning: tuple[tuple[str, str], ...] = parsed(None, Option("kafka.*", "", "Kafka's", spark="kafka.*"), default=())
+    """Properties of Java's consumer that have a meaning here. Others are refused, with what to do instead. Defaults:
+    `kafka.isolation.level` is read_committed, `kafka.check.crcs` is false."""
     native: tuple[tuple[str, str], ...] = ()
 
     @classmethod

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Self
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import Option, parsed
 
 __all__ = ["SECRET_NAMES", "SECURITY_NAMES", "Secret", "Security", "parse_jaas"]
 
@@ -117,8 +118,6 @@ class Security:
         ``"PLAINTEXT"``, ``"SSL"``, ``"SASL_PLAINTEXT"`` or ``"SASL_SSL"``.
     mechanism : str
         ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"`` with SASL, else "".
-    username, password : str
-        With SASL.
     ca_file, ca_text : str
         Certificates (PEM) of trusted authorities; without either, the system's.
     certificate_file, certificate_text, key_file, key_text, key_password : str
@@ -129,8 +128,10 @@ class Security:
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
-    username: str = ""
-    password: str = field(default="", repr=False)
+    username: str = parsed(None, Option("kafka.sasl.username"), default="")
+    """Replaces `kafka.sasl.jaas.config`."""
+    password: str = parsed(None, Option("kafka.sasl.password", secret=True), default="")
+    """The same. Never written to logs, offsets or errors."""
     ca_file: str = ""
     ca_text: str = field(default="", repr=False)
     certificate_file: str = ""

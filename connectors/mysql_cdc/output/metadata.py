@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import types as st
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.user_options import UserOptions
 
 if TYPE_CHECKING:
     from ..schema.types import Column
@@ -62,7 +63,7 @@ def by_default(several: bool) -> tuple[str, ...]:
     return (*BY_DEFAULT, "_database", "_table") if several else BY_DEFAULT
 
 
-def parse_names(text: str) -> tuple[str, ...]:
+def parse_names(given: UserOptions, name: str) -> tuple[str, ...]:
     """Parse the option ``metadataColumns``: names in any case, separated by commas. An empty text has no names.
 
     Raises
@@ -70,10 +71,11 @@ def parse_names(text: str) -> tuple[str, ...]:
     SettingError
         A name is unknown or given twice.
     """
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in METADATA:
-            raise SettingError("metadataColumns", text, f"there is no {name!r}.", f"There are {', '.join(METADATA)}.")
+    text = given.text(name, ",".join(BY_DEFAULT))
+    names = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    for each in names:
+        if each not in METADATA:
+            raise SettingError("metadataColumns", text, f"there is no {each!r}.", f"There are {', '.join(METADATA)}.")
     if len(set(names)) != len(names):
         raise SettingError("metadataColumns", text, "names a column twice.", "Name each once.")
     return names

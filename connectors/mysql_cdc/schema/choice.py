@@ -10,37 +10,39 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from backlog_spark.common.table_patterns import check_whole_names
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import flag, option, text, values
+from backlog_spark.spi.user_options import UserOptions
 
 from .columns import BOOLEAN, EXCLUDED, MASKED, Column
 from .table import TableSchema
 
-__all__ = ["ColumnChoice", "matches", "parse_patterns"]
+__all__ = ["ColumnChoice", "matches", "patterns"]
 
 # Commas within {2,3} do not separate.
 _COMMA = re.compile(r",(?![^{}]*\})")
 _OPTIONS = {EXCLUDED: "columns.exclude", MASKED: "columns.mask", BOOLEAN: "tinyInt1isBit"}
 _SALT = "columns.mask.secretSalt"
 _KEYS = "messageKeyColumns"
+_DEBEZIUM_MASK = "column.mask.hash.v2.SHA-256.with.salt.…"
 _ROUNDS = 20_000
 
 
-def parse_patterns(given: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """Regular expressions, separated by commas.
+def patterns(name: str, like: str = "database.table.column", **more: Any) -> tuple[str, ...]:
+    """An option with regular expressions for whole names, separated by commas. ``like``: such a name, for errors."""
 
-    Raises
-    ------
-    SettingError
-        One of them is not a regular expression, or has an alternative that no name matches.
-    """
-    found = tuple(part.strip() for part in _COMMA.split(given.get(name.lower(), "")) if part.strip())
-    for pattern in found:
-        check_whole_names(name, pattern, "database.table" if name == "tables.exclude" else "database.table.column")
-    return found
+    def parse(given: UserOptions, name: str) -> tuple[str, ...]:
+        found = tuple(part.strip() for part in _COMMA.split(given.text(name)) if part.strip())
+        for pattern in found:
+            check_whole_names(name, pattern, like)
+        return found
+
+    return option(name, parse, (), type="regular expressions", **more)
 
 
 def matches(patterns: Iterable[str], name: str, *, any_case: bool = False) -> bool:
@@ -50,53 +52,51 @@ def matches(patterns: Iterable[str], name: str, *, any_case: bool = False) -> bo
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """Parsed options.
+    """Parsed options."""
 
-    Parameters
-    ----------
-    include, exclude, mask : tuple of str
-        Patterns of ``database.table.column``. Upper and lower case do not matter, as in names of columns.
-    salt : str
-        Hashed before each masked value; secret.
-    tiny_as_boolean : bool
-        Whether TINYINT(1) is read as boolean.
-    keys : tuple of (str, tuple of str)
-        A pattern of ``database.table``, and the columns of a unique key.
-    """
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    mask: tuple[str, ...] = ()
-    salt: str = field(default="", repr=False)
-    tiny_as_boolean: bool = False
-    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    include: tuple[str, ...] = patterns(
+        "columns.include", shown="every column", bounds="not with columns.exclude", debezium="column.include.list"
+    )
+    """Separated by commas. A column is read only if one of them matches its whole `database.table.column`. Columns of
+    the key are always read. Upper and lower case do not matter ([Columns](#columns))."""
+    exclude: tuple[str, ...] = patterns(
+        "columns.exclude", bounds="not with columns.include", debezium="column.exclude.list"
+    )
+    """A column is not read if one of them matches. A column of the key cannot be excluded."""
+    mask: tuple[str, ...] = patterns("columns.mask", debezium=_DEBEZIUM_MASK)
+    """A column's values become a salted SHA-256 if one of them matches: 64 hexadecimal digits. NULL stays NULL."""
+    salt: str = text(_SALT, shown="with columns.mask: required", secret=True, debezium=_DEBEZIUM_MASK)
+    """The salt. Never written to logs, offsets or errors. Another salt needs a new checkpoint."""
+    tiny_as_boolean: bool = flag("tinyInt1isBit")
+    """Reads signed TINYINT(1) as boolean: 0 is false, all other values are true. In a key it stays a number."""
+    keys: tuple[tuple[str, tuple[str, ...]], ...] = option(
+        _KEYS, lambda given, name: _parse_keys(given.text(name)), (), type="names", debezium="message.key.columns"
+    )
+    """`table:column,column;…`, where `table` is a regular expression: the NOT NULL columns of a UNIQUE key. They become
+    the key of a table without a primary key ([Keys](#keys))."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ColumnChoice:
-        """Parse the options; names in lower case.
+    def parse(cls, given: UserOptions) -> ColumnChoice:
+        """Parse the options.
 
         Raises
         ------
         SettingError
             A pattern is malformed, options exclude each other, or the salt is missing.
         """
-        include, exclude, mask = (parse_patterns(given, f"columns.{n}") for n in ("include", "exclude", "mask"))
-        if include and exclude:
+        found = cls(**values(cls, given))
+        if found.include and found.exclude:
             raise SettingError(
                 "columns.include", given["columns.include"], "cannot be used with columns.exclude.", "Set one of them."
             )
-        salt = given.get(_SALT.lower(), "")
-        if mask and not salt:
+        if found.mask and not found.salt:
             raise SettingError(
                 _SALT, None, "columns.mask needs it: without a salt, masks of common values can be looked up.",
                 "Set it to a long random text, and keep it as long as the checkpoint.",
             )  # fmt: skip
-        if salt and not mask:
+        if found.salt and not found.mask:
             raise SettingError(_SALT, "***", "has no meaning without columns.mask.", "Set columns.mask.")
-        tiny = given.get("tinyint1isbit", "false").strip().lower()
-        if tiny not in ("true", "false"):
-            raise SettingError("tinyInt1isBit", given["tinyint1isbit"], "is none of true, false.")
-        return cls(include, exclude, mask, salt, tiny == "true", _parse_keys(given.get(_KEYS.lower(), "")))
+        return found
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """The table with the use of each column, before its key is known."""
@@ -162,13 +162,13 @@ class ColumnChoice:
             It names the pattern.
         """
         names = [f"{t.name}.{c.name}" for t in tables for c in t.columns]
-        for option, patterns in (
+        for setting, found in (
             ("columns.include", self.include), ("columns.exclude", self.exclude), ("columns.mask", self.mask),
         ):  # fmt: skip
-            for pattern in patterns:
+            for pattern in found:
                 if not any(matches([pattern], name, any_case=True) for name in names):
                     raise SettingError(
-                        option, ",".join(patterns),
+                        setting, ",".join(found),
                         f"{pattern!r} matches no column of {_listed(t.name for t in tables)}.",
                         "It must match the whole of database.table.column.",
                     )  # fmt: skip
@@ -209,9 +209,9 @@ class ColumnChoice:
             if then is None or then.column_type != column.column_type or then.use == column.use:
                 continue
             use = column.use or then.use
-            option = "columns.include" if use == EXCLUDED and self.include else _OPTIONS[use]
+            setting = "columns.include" if use == EXCLUDED and self.include else _OPTIONS[use]
             raise SettingError(
-                option, _used(declared.columns, use),
+                setting, _used(declared.columns, use),
                 f"the columns of {declared.name} that it makes {use} were {_used(known.columns, use)} when the "
                 f"checkpoint was made, and are {_used(declared.columns, use)} now.",
                 "Set it as it was, or start with a new checkpoint and a new target.",

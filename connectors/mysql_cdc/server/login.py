@@ -11,65 +11,72 @@ import ipaddress
 import logging
 import os
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.options import choice, flag, text, values
+from backlog_spark.spi.user_options import UserOptions
 
 __all__ = ["Login", "warn_unverified", "without_authorities"]
 
 _log = logging.getLogger(__name__)
-_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 _VERIFIED = ("verify_ca", "verify_identity")
 _CLEARTEXT = ("mysql_clear_password", "dialog")
 
 
 @dataclass(frozen=True)
 class Login:
-    """Parsed options. Files and variables are read when a connection is made, in the process that makes it.
+    """Parsed options. Files and variables are read when a connection is made, in the process that makes it."""
 
-    Parameters
-    ----------
-    password_file, password_env : str
-        Where the password is; "" if unset.
-    ssl_mode : str
-        The option ``ssl.mode``.
-    ssl_ca, ssl_cert, ssl_key : str
-        Paths; "" for none.
-    takes_public_key : bool
-        Whether the password may be sent without TLS, encrypted with a key that comes from the server itself.
-    """
-
-    password_file: str = ""
-    password_env: str = ""
-    ssl_mode: str = "preferred"
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
-    takes_public_key: bool = False
+    password_file: str = text("passwordFile", type="path")
+    """File with the password, instead of `password`. A line end is removed. The file is read for each connection, so it
+    may change. The driver and all executors need it."""
+    password_env: str = text("passwordEnv")
+    """Environment variable with the password, on the driver and the executors (`spark.executorEnv.…`)."""
+    ssl_mode: str = choice(
+        "ssl.mode",
+        ("disabled", "preferred", "required", "verify_ca", "verify_identity"),
+        "preferred",
+        flink="jdbc.properties.sslMode",
+        debezium="database.ssl.mode",
+    )
+    """Like the mysql client's --ssl-mode. preferred: TLS if the server has it, without a check of its certificate.
+    verify_ca: a known authority must have signed its certificate. verify_identity: the certificate must also name the
+    host."""
+    takes_public_key: bool = flag("allowPublicKeyRetrieval", flink="jdbc.properties.allowPublicKeyRetrieval")
+    """Without TLS, whether the server may send its public key to encrypt the password for `caching_sha2_password` and
+    `sha256_password`. Then somebody who poses as the server can get the password."""
+    ssl_ca: str = text(
+        "ssl.ca",
+        type="path",
+        shown="the system's",
+        bounds="with verify_ca, verify_identity",
+        debezium="database.ssl.truststore",
+    )
+    """Certificates of the known authorities (PEM)."""
+    ssl_cert: str = text(
+        "ssl.cert", type="path", bounds="with required, verify_ca, verify_identity", debezium="database.ssl.keystore"
+    )
+    """The client's certificate (PEM); needs `ssl.key`."""
+    ssl_key: str = text("ssl.key", type="path", debezium="database.ssl.keystore")
+    """The client's private key (PEM), not encrypted."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
-        """Parse the options; names in lower case.
+    def parse(cls, given: UserOptions) -> Self:
+        """Parse the options.
 
         Raises
         ------
         SettingError
             The password is given more than once, the mode is unknown, or the mode would not use a file.
         """
-        ways = [n for n in ("password", "passwordFile", "passwordEnv") if given.get(n.lower())]
+        ways = [name for name in ("password", "passwordFile", "passwordEnv") if given.text(name)]
         if len(ways) > 1:
             raise SettingError(ways[1], "***", f"the password is given by {ways[0]} already.", "Give it once.")
-        mode = given.get("ssl.mode", "preferred").strip().lower()
-        if mode not in _MODES:
-            raise SettingError("ssl.mode", given["ssl.mode"], f"is none of {', '.join(_MODES)}.")
-        found = cls(
-            given.get("passwordfile", ""), given.get("passwordenv", ""), mode,
-            given.get("ssl.ca", ""), given.get("ssl.cert", ""), given.get("ssl.key", ""),
-            _takes_public_key(given),
-        )  # fmt: skip
+        found = cls(**values(cls, given))
+        mode = found.ssl_mode
         if found.ssl_ca and mode not in _VERIFIED:
             raise SettingError(
                 "ssl.ca",
@@ -175,13 +182,6 @@ class Login:
         except (OSError, ssl.SSLError) as error:
             why = error.strerror or str(error)
             raise SettingError(name, path, f"cannot be used: {why}.", "Give a PEM file that fits the others.") from None
-
-
-def _takes_public_key(given: Mapping[str, str]) -> bool:
-    text = given.get("allowpublickeyretrieval", "false").strip().lower()
-    if text not in ("false", "true"):
-        raise SettingError("allowPublicKeyRetrieval", given["allowpublickeyretrieval"], "is none of false, true.")
-    return text == "true"
 
 
 @functools.cache

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backlog_spark.connectors.hybrid.delta import DeltaOptions, DeltaPhase
+from backlog_spark.connectors.hybrid.delta import DeltaPhase
+from backlog_spark.connectors.hybrid.files.options import DeltaOptions
 from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.hybrid.files.reading import bag, batches_between, rows_between, rows_of, steps

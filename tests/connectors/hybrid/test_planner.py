@@ -100,7 +100,9 @@ def test_where_it_begins_is_fixed_though_its_rows_wait_for_the_backlog_of_others
     server = LoopbackServer(lambda _: {"isProcessingBacklog": answers[0]})
     phases = (Live("live", 7),)
     token = f"{server.port}:{server.token}"
-    options = HybridOptions((("live", "numbers"),), ({},), ({},), during_backlog_ms=0, query_token=token)
+    options = HybridOptions(
+        phases=(("live", "numbers"),), of_phase=({},), decoded=({},), during_backlog_ms=0, query_token=token
+    )
     try:
         reader = HybridStreamReader(options, phases, Columns(pa.schema([("n", pa.int64())])))
         began = reader.latestOffset(reader.initialOffset(), ReadMaxRows(5))

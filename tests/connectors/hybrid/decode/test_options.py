@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from backlog_spark.connectors.hybrid.decode import FORMATS, OPTIONS, DecodeOptions, parse
+from backlog_spark.connectors.hybrid.decode import FORMATS, DecodeOptions, parse
 from backlog_spark.connectors.hybrid.decode.patterns import Pattern
 from backlog_spark.connectors.hybrid.decode.schema_registry import RegistryOptions
 from backlog_spark.connectors.hybrid.decode.texts import Formats
@@ -145,4 +145,3 @@ def test_tls_files_without_tls() -> None:
 
 def test_names() -> None:
     assert FORMATS == ("json", "avro", "csv", "raw")
-    assert len({name.lower() for name in OPTIONS}) == len(OPTIONS)

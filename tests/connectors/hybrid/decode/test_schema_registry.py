@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from backlog_spark.connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
 from backlog_spark.connectors.hybrid.decode.schema_registry import Registry, RegistryOptions
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.user_options import UserOptions
 
 from .avro_cases import written
 from .plain import plain
@@ -52,7 +53,7 @@ def server() -> Iterator[RegistryServer]:
 
 def registry(url: str, **more: Any) -> Registry:
     """With short pauses."""
-    found = RegistryOptions.parse({"schema.registry.url": url, **more})
+    found = RegistryOptions.parse(UserOptions({"schema.registry.url": url, **more}))
     return Registry(replace(found, pauses=(0.01, 0.01)))
 
 

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from backlog_spark.connectors.hybrid.files import FilePhase
-from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
 from backlog_spark.connectors.hybrid.files.options import CsvOptions, FileOptions
-from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.errors import SettingError
 
 NEEDED = {"path": "/data", "metadataLocation": "/meta"}
@@ -86,10 +84,3 @@ def test_storage_options_are_never_shown(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="gcsfs") as caught:
         remote.begin({})
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("options", [FILES, DELTA])
-def test_the_table_of_options_has_a_row_each(options: tuple[object, ...]) -> None:
-    table = option_table(options)  # type: ignore[arg-type]
-    assert len(table.splitlines()) == len(options) + 2
-    assert all(line.count(" | ") == 5 for line in table.replace("` | `", "").splitlines()[2:])

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from backlog_spark.connectors.hybrid.kafka.backlog import Thresholds
-from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS
 from backlog_spark.connectors.hybrid.kafka.offsets import EARLIEST, LATEST
 from backlog_spark.connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
 from backlog_spark.connectors.hybrid.kafka.security import parse_jaas
-from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.errors import SettingError
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
@@ -162,14 +160,6 @@ def test_options_of_others_are_left_to_them() -> None:
     assert KafkaOptions.parse(given, others=["valueFormat"]) == KafkaOptions.parse(BASE)
     with pytest.raises(SettingError, match="ValueFormat"):
         KafkaOptions.parse(given)
-
-
-def test_the_table_lists_every_option_once() -> None:
-    names = [option.name for option in OPTIONS]
-    assert len(set(names)) == len(names)
-    table = option_table(OPTIONS).splitlines()
-    assert len(table) == len(names) + 2
-    assert {line.count("|") for line in table} == {7}
 
 
 PACKAGE = "org.apache.kafka.common.security"

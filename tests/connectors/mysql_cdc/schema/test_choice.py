@@ -12,6 +12,7 @@ from backlog_spark.connectors.mysql_cdc.schema.choice import ColumnChoice
 from backlog_spark.connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.user_options import UserOptions
 
 TABLE = TableSchema(
     "shop",
@@ -29,7 +30,7 @@ SALT = "columns.mask.secretsalt"
 
 
 def choice(**given: str) -> ColumnChoice:
-    return ColumnChoice.parse({name.replace("_", "."): value for name, value in given.items()})
+    return ColumnChoice.parse(UserOptions({name.replace("_", "."): value for name, value in given.items()}))
 
 
 def uses(found: TableSchema) -> list[str]:

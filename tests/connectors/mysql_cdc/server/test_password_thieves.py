@@ -236,5 +236,5 @@ def parse(value: str) -> Any:
 
 def test_the_option_is_true_or_false() -> None:
     assert parse("TRUE").login.takes_public_key
-    with pytest.raises(SettingError, match="none of false, true"):
+    with pytest.raises(SettingError, match="none of true, false"):
         parse("yes")
