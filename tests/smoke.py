@@ -34,10 +34,10 @@ class Rows(bs.Sink):
 
 def main() -> None:
     assert Path(bs.__file__).is_relative_to(sys.prefix), f"{bs.__file__} is not the installed package"
-    # Both modules run when a Python process of Spark starts, and on their own path.
-    started = ("backlog_spark.spark.startup.sitecustomize", "backlog_spark.spark.startup.backlog_forks")
+    # It runs when a Python process of Spark starts, and on its own path.
+    started = "backlog_spark.spark.startup.sitecustomize"
     for module in pkgutil.walk_packages(bs.__path__, "backlog_spark."):
-        if module.name not in started and not module.name.endswith("__main__"):
+        if module.name != started and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in bs.__all__:
         getattr(bs, name)

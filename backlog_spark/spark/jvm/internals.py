@@ -161,7 +161,7 @@ INTERNALS: Final[dict[str, Internal]] = {
     "Python start": Internal(
         "startup",
         {},
-        "Python processes that are forked, or import PySpark's byte code (`spark.backlog.fastPythonStart`)",
+        "Python processes that import PySpark's byte code (`spark.backlog.fastPythonStart`)",
         "They start as Spark starts them and import PySpark from its zip.",
         beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),

@@ -1,10 +1,9 @@
-"""Runs when a Python process of Spark starts. Forks it if possible, otherwise imports pyspark's byte code.
+"""Runs when a Python process of Spark starts: it imports pyspark from its directory, not from its zip.
 
-On the driver's machine a process is forked (see `backlog_forks`). Elsewhere it imports pyspark from its directory and
-not from its zip. Spark puts ``pyspark.zip`` first on the path of every Python process that it starts. A zip holds no
-byte code, so each process compiles some 60,000 lines. The same installation has the same package as a directory too,
-whose byte code Python keeps. Measured on two cores in a new JVM: from `start()` to the first commit, ``mysql_cdc``
-takes 5.0 s instead of 7.2, and a keyed query takes 6.4 s to its first live output instead of 10.3.
+Spark puts ``pyspark.zip`` first on the path of every Python process that it starts. A zip holds no byte code, so each
+process compiles some 60,000 lines. The same installation has the same package as a directory too, whose byte code
+Python keeps. Measured on two cores in a new JVM: from `start()` to the first commit, ``mysql_cdc`` takes 5.0 s instead
+of 7.2, and a keyed query takes 6.4 s to its first live output instead of 10.3.
 
 The zip and Spark's jar, which has no Python code, then leave the path. Spark's processes call
 `importlib.invalidate_caches` after they add to the path, and Python would read both archives again, for 0.1 s.
@@ -16,7 +15,6 @@ name, so this one also runs the installation's own ``sitecustomize``.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -71,19 +69,6 @@ def _path_of_others() -> list[str]:
     return [entry for entry in sys.path if Path(entry) != here]
 
 
-def _fork() -> None:
-    """Run this process in a child of the server. It returns if that is not possible."""
-    server = os.environ.get("BACKLOG_SPARK_FORK_SERVER")
-    command = sys.orig_argv
-    if not server or "-m" not in command[:-1]:
-        return
-    import backlog_forks  # type: ignore[import-not-found]
-
-    module = command[command.index("-m") + 1]
-    if module in backlog_forks.MODULES and command[-1] == module:
-        backlog_forks.ask(server, module, _path_of_others())
-
-
 def _run_the_others() -> None:
     """Run the module of the same name that this one hides."""
     sys.path[:] = _path_of_others()
@@ -95,5 +80,4 @@ def _run_the_others() -> None:
 
 
 _install()
-_fork()
 _run_the_others()
