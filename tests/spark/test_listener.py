@@ -68,7 +68,6 @@ def test_whole_report() -> None:
             query_id=ID,
             run_id=RUN,
             batch_id=7,
-            num_input_rows=13,
             timestamp="2026-01-02T03:04:05.678Z",
             duration_ms={"addBatch": 300, "triggerExecution": 500},
             sources=(

@@ -174,7 +174,6 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         query_id=str(progress.id),
         run_id=str(progress.runId),
         batch_id=progress.batchId,
-        num_input_rows=progress.numInputRows or 0,
         timestamp=progress.timestamp,
         duration_ms=dict(progress.durationMs),
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
