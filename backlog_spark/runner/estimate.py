@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BacklogEstimate", "SourceRows", "rows_before"]
 
+_Offsets = list[dict[str, Any] | None]
+
 
 @dataclass(frozen=True)
 class SourceRows:
@@ -42,7 +44,7 @@ class SourceRows:
 def rows_before(checkpoint: Checkpoint) -> int:
     """Rows of the backlog that earlier processes have committed, as the sources count them."""
     committed = checkpoint.latest_committed()
-    return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
+    return 0 if committed is None else _sums(checkpoint.offsets(committed) or [])[0]
 
 
 class BacklogEstimate:
@@ -69,25 +71,29 @@ class BacklogEstimate:
         newest = self._checkpoint.latest_batch()
         if newest is None or newest <= self._tracker.last_batch:
             return float(committed), total
-        planned = _sums(self._checkpoint.offsets(newest))
-        at_start = _sums(self._checkpoint.offsets(newest - 1)) if newest else (0, 0)
-        return committed + (planned[0] - at_start[0]) * self._share(newest), planned[1] or total
+        planned, at_start = self._offsets(newest)
+        (rows, of_sources), (before, _) = _sums(planned), _sums(at_start)
+        return committed + (rows - before) * self._share(newest), of_sources or total
 
     def of_sources(self) -> list[SourceRows]:
         """The same for each source that is in backlog."""
-        coordinator, checkpoint = self._tracker.coordinator, self._checkpoint
+        coordinator = self._tracker.coordinator
         flags = coordinator.flags
         declared = {number: name for number, name in coordinator.names.items() if flags.get(number)}
-        newest = checkpoint.latest_batch()
+        newest = self._checkpoint.latest_batch()
         if newest is None:
             return [SourceRows(name, 0.0, 0) for name in declared.values()]
         share = self._share(newest)
-        planned, at_start = checkpoint.offsets(newest) or [], (checkpoint.offsets(newest - 1) or []) if newest else []
+        planned, at_start = self._offsets(newest)
         found = []
         for index, name in declared.items():
             (rows, total), (before, _) = _sums(planned[index : index + 1]), _sums(at_start[index : index + 1])
             found.append(SourceRows(name, before + (rows - before) * share, total))
         return found
+
+    def _offsets(self, newest: int) -> tuple[_Offsets, _Offsets]:
+        """The sources' offsets at the end and at the start of the newest batch."""
+        return self._checkpoint.offsets(newest) or [], (self._checkpoint.offsets(newest - 1) or []) if newest else []
 
     def _share(self, newest: int) -> float:
         """The finished share of the newest batch: finished tasks of its widest stage.
@@ -108,9 +114,9 @@ class BacklogEstimate:
         return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
 
 
-def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
+def _sums(offsets: _Offsets) -> tuple[int, int]:
     """Rows planned and rows in all, over the sources that report them."""
-    known = [o for o in offsets or [] if o]
+    known = [o for o in offsets if o]
     return sum(_whole(o.get("rows")) for o in known), sum(_whole(o.get("total")) for o in known)
 
 

@@ -17,13 +17,12 @@ from typing import TextIO
 from backlog_spark.common.durations import format_duration, in_words
 from backlog_spark.common.figures import recent_rate, rows_left, seconds_left
 from backlog_spark.runner.handle import QueryHandle
-from backlog_spark.runner.progress_outputs import Output, output_for
+from backlog_spark.runner.progress_outputs import Output, bar, output_for
 
 __all__ = ["ProgressLine", "Snapshot", "render"]
 
 _EVERY_S = 0.5
 _SAMPLES = 128  # a minute of them
-_WIDTH = 24
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,9 @@ def render(shown: Snapshot) -> str:
         return f"{shown.name}: backlog  {shown.rows:,.0f} rows  {rate}  {paced}"
     share = min(1.0, shown.rows / shown.total)
     left = seconds_left(rows_left(shown.rows, shown.total), shown.rate)
-    bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
     eta = "time left unknown" if left is None else f"{in_words(round(left))} left"
     rows = f"{shown.rows:,.0f} of {max(shown.total, round(shown.rows)):,} rows"
-    return f"{shown.name}: backlog [{bar}] {share:4.0%}  {rows}  {rate}  {eta}  {paced}"
+    return f"{shown.name}: backlog {bar(share)}  {rows}  {rate}  {eta}  {paced}"
 
 
 class ProgressLine:

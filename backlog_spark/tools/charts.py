@@ -188,7 +188,7 @@ def _rates(history: History, points: Sequence[Bucket]) -> Chart | None:
     backlog = [b.rate for b in points if b.batches[0].backlog]
     live = [b.rate for b in points if not b.batches[0].backlog]
     told = [
-        f"{name}: {thousands(_middle(rates))} rows/s in the median, {thousands(max(rates))} at most"
+        f"{name}: {thousands(percentile(rates, 50))} rows/s in the median, {thousands(max(rates))} at most"
         for name, rates in (("In backlog", backlog), ("Live", live))
         if rates
     ]
@@ -271,10 +271,6 @@ def _state(history: History, points: Sequence[Bucket]) -> Chart | None:
         f"Memory or disk of Spark's state stores. At the end: {size(last.state_bytes)} in {last.state_rows:,} entries.",
         [("bytes", "one", lambda b: b.batches[-1].state_bytes)], size,
     )  # fmt: skip
-
-
-def _middle(values: Sequence[float]) -> float:
-    return percentile(values, 50)
 
 
 def _chart(
