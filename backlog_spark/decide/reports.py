@@ -1,4 +1,4 @@
-"""Reports about a query: batches, idle triggers, the end of a run (pure)."""
+"""Reports about a query: batches, the end of a run (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from backlog_spark.common import figures
 
-__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "StateReport", "Terminated"]
+__all__ = ["ProgressReport", "Report", "SourceReport", "StateReport", "Terminated"]
 
 # Spark's class of such sources; their description is its name. Other sources have another class (Spark 4.2).
 _UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
@@ -120,15 +120,6 @@ class ProgressReport:
 
 
 @dataclass(frozen=True)
-class Idle:
-    """A trigger that found nothing to do. Spark sends it instead of progress, by default once in 10 s."""
-
-    query_id: str
-    run_id: str
-    timestamp: str
-
-
-@dataclass(frozen=True)
 class Terminated:
     """The end of a run. `exception` is the error's text, or None after a stop or at the end of its input."""
 
@@ -137,4 +128,4 @@ class Terminated:
     exception: str | None
 
 
-Report = ProgressReport | Idle | Terminated
+Report = ProgressReport | Terminated
