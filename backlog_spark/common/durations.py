@@ -9,7 +9,7 @@ from typing import Final
 
 from backlog_spark.errors import SettingError
 
-__all__ = ["format_duration", "parse_duration"]
+__all__ = ["format_duration", "in_words", "parse_duration"]
 
 _UNIT_WORDS: Final = {
     Fraction(1, 1_000_000): "ns nano nanos nanosecond nanoseconds",
@@ -122,3 +122,17 @@ def format_duration(ms: int) -> str:
         if ms % size == 0:
             return f"{ms // size} {unit}"
     return f"{ms} ms"
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people, such as 0.42 s, 12.3 s, 3 min 4 s or 2 h 5 min."""
+    if seconds < 0.0005:
+        return "0 s"
+    if seconds < 9.95:
+        return f"{seconds:.3g} s" if seconds < 0.995 else f"{seconds:.1f} s".replace(".0 ", " ")
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 // 60 else "")

@@ -1,4 +1,4 @@
-"""Reports about a query: batches, idle triggers, the end of a run (pure)."""
+"""Reports about a query: batches, the end of a run (pure)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "StateReport", "Terminated"]
+from backlog_spark.common import figures
+
+__all__ = ["ProgressReport", "Report", "SourceReport", "StateReport", "Terminated"]
 
 # Spark's class of such sources; their description is its name. Other sources have another class (Spark 4.2).
 _UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
@@ -80,8 +82,6 @@ class ProgressReport:
         Spark's ids; the first survives a restart on the same checkpoint, the second does not.
     batch_id : int
         The micro-batch, from 0.
-    num_input_rows : int
-        Rows read by all sources together.
     timestamp : str
         Start of the trigger, ISO 8601 in UTC.
     duration_ms : dict of str to int
@@ -97,7 +97,6 @@ class ProgressReport:
     query_id: str
     run_id: str
     batch_id: int
-    num_input_rows: int
     timestamp: str
     duration_ms: dict[str, int]
     sources: tuple[SourceReport, ...]
@@ -105,18 +104,19 @@ class ProgressReport:
     state: tuple[StateReport, ...] = ()
 
     @property
+    def num_input_rows(self) -> int:
+        """Rows read by these sources together."""
+        return sum(source.num_input_rows for source in self.sources)
+
+    @property
     def is_backlog(self) -> bool:
         """RecordAttributes of the batch. Offsets that are no JSON objects, such as those of ``rate``, are not known."""
         return any(s.is_backlog for s in self.sources if s.num_input_rows or s.start_offset != s.end_offset)
 
-
-@dataclass(frozen=True)
-class Idle:
-    """A trigger that found nothing to do. Spark sends it instead of progress, by default once in 10 s."""
-
-    query_id: str
-    run_id: str
-    timestamp: str
+    @property
+    def phase(self) -> figures.Phase:
+        """What the batch counts as."""
+        return figures.phase(self.num_input_rows, self.is_backlog)
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,4 @@ class Terminated:
     exception: str | None
 
 
-Report = ProgressReport | Idle | Terminated
+Report = ProgressReport | Terminated

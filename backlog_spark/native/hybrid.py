@@ -11,7 +11,8 @@ Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, partialmethod
@@ -22,11 +23,13 @@ from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.native.kafka_starts import STARTING_OPTIONS, pinned, starting_offsets
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
 from backlog_spark.spark.checkpoint.offset_log import add_shuffle_partitions
+from backlog_spark.spark.foreign.kafka_admin import JvmKafkaAdmin, kafka_admin
 from backlog_spark.spark.foreign.named_sources import CONF, NamedSource
 from backlog_spark.spark.jvm.session import check_session
+from backlog_spark.spi.kafka_admin import AdminError
+from backlog_spark.spi.registry import connector_module
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,12 +39,14 @@ if TYPE_CHECKING:
 
     Phase = Callable[[DataStreamReader, "RunContext"], "DataFrame"]
 
-__all__ = ["CONF", "NativeHybrid", "hybrid"]
+__all__ = ["CONF", "NativeHybrid", "hybrid", "pinned", "starting_offsets"]
 
 _METADATA = "phases"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION = 1
 _KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
+# Of Spark's Kafka source: where it begins.
+_STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
 def hybrid(
@@ -136,7 +141,7 @@ class _Named(DataStreamReader):
 
     def option(self, key: str, value: Any) -> _Named:
         text = to_str(value)
-        if text is None or key.lower() not in STARTING_OPTIONS:
+        if text is None or key.lower() not in _STARTING_OPTIONS:
             super().option(key, value)
         else:
             self._starting[key] = text
@@ -354,3 +359,33 @@ class NativeHybrid:
         pins = {"pins": self._pins, "listed": self._listed, "reachedPins": self._reached}
         value |= {key: found for key, found in pins.items() if found}
         checkpoint.replace_metadata(_METADATA, value)
+
+
+def pinned(spark: SparkSession, options: Mapping[str, str]) -> dict[str, Any]:
+    """The present state of the topics that is needed later; see ``connectors.hybrid.kafka.native_starts``."""
+    with _admin(spark, options) as (rules, admin):
+        found: dict[str, Any] = rules.pinned(admin, options)
+        return found
+
+
+def starting_offsets(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    pin: Mapping[str, Any] | None,
+    reached_ms: int | None,
+    listed: Mapping[str, Any] | None = None,
+) -> str:
+    """The ``startingOffsets`` of a phase that begins now; see ``connectors.hybrid.kafka.native_starts``."""
+    with _admin(spark, options) as (rules, admin):
+        found: str = rules.starting_offsets(admin, options, pin, reached_ms, listed)
+        return found
+
+
+@contextmanager
+def _admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[tuple[Any, JvmKafkaAdmin]]:
+    rules = connector_module("hybrid", "kafka.native_starts")
+    try:
+        with kafka_admin(spark, options) as admin:
+            yield rules, admin
+    except AdminError as error:
+        raise rules.failed(options, error) from None

@@ -238,7 +238,7 @@ def ended(queries: list[BacklogQuery]) -> list[dict[str, object]]:
             "query": query.name,
             "status": query.jobStatus.value,
             "rows": query.backlogProgress.rows,
-            "commits": query.backlogProgress.commits_in_backlog + query.backlogProgress.commits_after,
+            "commits": query.backlogProgress.commits,
             "checkpoint": query.checkpointLocation,
         }
         for query in queries

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.figures import rows_left
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backlog_spark.runner.query_progress import QueryTracker
     from backlog_spark.spark.checkpoint.logs import Checkpoint
 
-__all__ = ["SourceRows", "backlog_rows", "backlog_sources", "rows_before"]
+__all__ = ["BacklogEstimate", "SourceRows", "rows_before"]
+
+_Offsets = list[dict[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -31,52 +35,88 @@ class SourceRows:
     rows: float
     total: int
 
+    @property
+    def left(self) -> int | None:
+        """Rows that are not read yet; None if unknown."""
+        return rows_left(self.rows, self.total or None)
+
 
 def rows_before(checkpoint: Checkpoint) -> int:
     """Rows of the backlog that earlier processes have committed, as the sources count them."""
     committed = checkpoint.latest_committed()
-    return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
+    return 0 if committed is None else _sums(checkpoint.offsets(committed) or [])[0]
 
 
-def backlog_rows(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> tuple[float, int]:
-    """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown)."""
-    committed, total = tracker.backlog_rows, tracker.progress.backlog_total or 0
-    newest = checkpoint.latest_batch()
-    if newest is None or newest <= tracker.last_batch:
-        return float(committed), total
-    planned = _sums(checkpoint.offsets(newest))
-    at_start = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
-    return committed + (planned[0] - at_start[0]) * _share_of_tasks(spark), planned[1] or total
+class BacklogEstimate:
+    """Estimates how far the backlog of one query is. Any thread may ask.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : Checkpoint
+    tracker : QueryTracker
+        The query's.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._tracker = tracker
+        self._attempt = (-1, 0)  # the newest batch, and how often the query had failed before
+        self._finished = 0.0  # share of the attempt
+
+    def of_all(self) -> tuple[float, int]:
+        """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown)."""
+        committed, total = self._tracker.backlog_rows, self._tracker.backlog_total or 0
+        newest = self._checkpoint.latest_batch()
+        if newest is None or newest <= self._tracker.last_batch:
+            return float(committed), total
+        planned, at_start = self._offsets(newest)
+        (rows, of_sources), (before, _) = _sums(planned), _sums(at_start)
+        return committed + (rows - before) * self._share(newest), of_sources or total
+
+    def of_sources(self) -> list[SourceRows]:
+        """The same for each source that is in backlog."""
+        coordinator = self._tracker.coordinator
+        flags = coordinator.flags
+        declared = {number: name for number, name in coordinator.names.items() if flags.get(number)}
+        newest = self._checkpoint.latest_batch()
+        if newest is None:
+            return [SourceRows(name, 0.0, 0) for name in declared.values()]
+        share = self._share(newest)
+        planned, at_start = self._offsets(newest)
+        found = []
+        for index, name in declared.items():
+            (rows, total), (before, _) = _sums(planned[index : index + 1]), _sums(at_start[index : index + 1])
+            found.append(SourceRows(name, before + (rows - before) * share, total))
+        return found
+
+    def _offsets(self, newest: int) -> tuple[_Offsets, _Offsets]:
+        """The sources' offsets at the end and at the start of the newest batch."""
+        return self._checkpoint.offsets(newest) or [], (self._checkpoint.offsets(newest - 1) or []) if newest else []
+
+    def _share(self, newest: int) -> float:
+        """The finished share of the newest batch: finished tasks of its widest stage.
+
+        It never shrinks within an attempt: later stages of a batch start at 0 again.
+        """
+        if newest <= self._tracker.last_batch or newest == self._checkpoint.latest_committed():
+            return 1.0
+        attempt = (newest, self._tracker.progress.restarts)
+        before = self._finished if attempt == self._attempt else 0.0
+        self._attempt, self._finished = attempt, max(before, self._share_of_tasks())
+        return self._finished
+
+    def _share_of_tasks(self) -> float:
+        status = self._spark.sparkContext.statusTracker()
+        stages = [status.getStageInfo(s) for s in status.getActiveStageIds()]
+        widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
+        return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
 
 
-def backlog_sources(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> list[SourceRows]:
-    """The same for each source that is in backlog."""
-    flags = tracker.coordinator.flags
-    declared = {number: name for number, name in tracker.coordinator.names.items() if flags.get(number)}
-    newest = checkpoint.latest_batch()
-    if newest is None:
-        return [SourceRows(name, 0.0, 0) for name in declared.values()]
-    is_running = newest > tracker.last_batch and newest != checkpoint.latest_committed()
-    share = _share_of_tasks(spark) if is_running else 1.0
-    planned, at_start = checkpoint.offsets(newest) or [], (checkpoint.offsets(newest - 1) or []) if newest else []
-    found = []
-    for index, name in declared.items():
-        (rows, total), (before, _) = _sums(planned[index : index + 1]), _sums(at_start[index : index + 1])
-        found.append(SourceRows(name, before + (rows - before) * share, total))
-    return found
-
-
-def _share_of_tasks(spark: SparkSession) -> float:
-    """The finished share of the running batch: finished tasks of its widest stage."""
-    tracker = spark.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
-    widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
-    return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
-
-
-def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
+def _sums(offsets: _Offsets) -> tuple[int, int]:
     """Rows planned and rows in all, over the sources that report them."""
-    known = [o for o in offsets or [] if o]
+    known = [o for o in offsets if o]
     return sum(_whole(o.get("rows")) for o in known), sum(_whole(o.get("total")) for o in known)
 
 

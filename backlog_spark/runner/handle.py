@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.familiar_names import HANDLE, Guided
+from backlog_spark.common.figures import rows_left
 from backlog_spark.decide.steps import Mode
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.runner.query_progress import BacklogProgress, QueryTracker, Switch
@@ -176,11 +177,9 @@ class QueryHandle(Guided, ABC):
     def __repr__(self) -> str:
         progress, phase = self.backlogProgress, "no backlog"
         if self.isProcessingBacklog:
-            total = progress.backlog_total
-            left = "unknown" if total is None else f"{max(0, total - self._tracker.backlog_rows):,}"
-            phase = f"backlog rows left: {left}"
-        commits = progress.commits_in_backlog + progress.commits_after
-        rows = f"{progress.rows:,} rows in {commits} commit{'' if commits == 1 else 's'}"
+            left = rows_left(self._tracker.backlog_rows, self._tracker.backlog_total)
+            phase = f"backlog rows left: {'unknown' if left is None else f'{left:,}'}"
+        rows = f"{progress.rows:,} rows in {progress.commits} commit{'' if progress.commits == 1 else 's'}"
         return f"<{type(self).__name__} {self._name!r} {self.jobStatus}, mode {self.mode}, {phase}; {rows}>"
 
     def explain(self, extended: bool = False) -> None:

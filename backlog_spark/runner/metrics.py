@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from backlog_spark.common.figures import freshness_s
 from backlog_spark.common.requirements import missing
 from backlog_spark.common.settings import METRICS_HOST, METRICS_PORT
 from backlog_spark.errors import SettingError
@@ -236,10 +237,8 @@ class QueryMetrics:
         now : float
             Seconds since 1970.
         """
-        rows = sum(source.num_input_rows for source in report.sources)
-        phase = "empty" if not rows else "backlog" if report.is_backlog else "live"
-        self._of_query("batches_total", phase=phase).inc()
-        if rows:
+        self._of_query("batches_total", phase=report.phase).inc()
+        if report.num_input_rows:
             self._of_query("batch_duration_seconds").observe(report.duration_ms.get("triggerExecution", 0) / 1000)
         self._of_query("last_commit_timestamp_seconds").set(now)
         self._of_query("state_rows").set(sum(state.rows for state in report.state))
@@ -253,7 +252,7 @@ class QueryMetrics:
             if behind is not None:
                 self._of_source("rows_behind", name).set(behind)
             if committed is not None and written_at is not None and source.num_input_rows and not source.is_backlog:
-                self._of_source("freshness_seconds", name).observe(max(0.0, written_at - committed[0] / 1000))
+                self._of_source("freshness_seconds", name).observe(freshness_s(committed[0], written_at * 1000))
         self._show_flags()
 
     def _show_flags(self) -> None:
@@ -267,8 +266,8 @@ class QueryMetrics:
     def estimated(self, sources: Sequence[SourceRows]) -> None:
         """Called now and then while a batch of the backlog runs."""
         for source in sources:
-            if source.name in self._flags and source.total:
-                self._of_source("rows_behind", source.name).set(max(0, source.total - round(source.rows)))
+            if source.name in self._flags and source.left is not None:
+                self._of_source("rows_behind", source.name).set(source.left)
 
     def restarted(self) -> None:
         """Called for each restart after a failure."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from backlog_spark.common.durations import format_duration
+from backlog_spark.common.durations import format_duration, in_words
+from backlog_spark.common.figures import recent_rate, rows_left, seconds_left
 from backlog_spark.runner.handle import QueryHandle
-from backlog_spark.runner.progress_outputs import Output, output_for
+from backlog_spark.runner.progress_outputs import Output, bar, output_for
 
 __all__ = ["ProgressLine", "Snapshot", "render"]
 
 _EVERY_S = 0.5
-_RATE_EVERY_S = 2.0
-_WIDTH = 24
+_SAMPLES = 128  # a minute of them
 
 
 @dataclass(frozen=True)
@@ -77,38 +78,10 @@ def render(shown: Snapshot) -> str:
     if not shown.total:
         return f"{shown.name}: backlog  {shown.rows:,.0f} rows  {rate}  {paced}"
     share = min(1.0, shown.rows / shown.total)
-    left = max(0.0, shown.total - shown.rows)
-    bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
-    eta = f"{_duration(left / shown.rate)} left" if shown.rate > 0 else "time left unknown"
+    left = seconds_left(rows_left(shown.rows, shown.total), shown.rate)
+    eta = "time left unknown" if left is None else f"{in_words(round(left))} left"
     rows = f"{shown.rows:,.0f} of {max(shown.total, round(shown.rows)):,} rows"
-    return f"{shown.name}: backlog [{bar}] {share:4.0%}  {rows}  {rate}  {eta}  {paced}"
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-class _Rate:
-    """The rate of one source, smoothed, and its rows, which never seem to get fewer."""
-
-    def __init__(self) -> None:
-        self.done = self.rate = 0.0
-        self._last: tuple[float, float] | None = None
-
-    def take(self, done: float, now: float) -> None:
-        # Later stages of a batch start at 0 again.
-        self.done = max(self.done, done)
-        if self._last is None:
-            self._last = now, self.done
-        elif now - self._last[0] > _RATE_EVERY_S:
-            fresh = (self.done - self._last[1]) / (now - self._last[0])
-            self.rate = fresh if not self.rate else 0.7 * self.rate + 0.3 * fresh
-            self._last = now, self.done
+    return f"{shown.name}: backlog {bar(share)}  {rows}  {rate}  {eta}  {paced}"
 
 
 class ProgressLine:
@@ -129,7 +102,7 @@ class ProgressLine:
         self._output: Output | None = output_for(self._out, is_default=out is None, force=force)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._rates: dict[str, _Rate] = {}
+        self._samples: dict[str, deque[tuple[float, float]]] = {}  # time and rows of each source in backlog
         self._switches = 1  # the mode at the start is none
 
     def __enter__(self) -> ProgressLine:
@@ -173,18 +146,17 @@ class ProgressLine:
         interval = history[-1].commit_interval_ms if history else None
         if not self._query.isProcessingBacklog:
             after = progress.rows - progress.backlog_rows
-            self._rates = {}  # for the next backlog
+            self._samples = {}  # for the next backlog
             rate = progress.rows_per_second if after else 0.0
             before = self._query.backlogRowsCommitted
             return [Snapshot(self._query.name, False, after, 0, rate, progress.commits_after, interval, before)]
         now = time.monotonic()
         shown = []
         for source in self._query.backlogSources():
-            rate_of = self._rates.setdefault(source.name, _Rate())
-            rate_of.take(source.rows, now)
+            samples = self._samples.setdefault(source.name, deque(maxlen=_SAMPLES))
+            samples.append((now, source.rows))
+            rate = recent_rate(samples)
             shown.append(
-                Snapshot(
-                    source.name, True, rate_of.done, source.total, rate_of.rate, progress.commits_in_backlog, interval
-                )
+                Snapshot(source.name, True, source.rows, source.total, rate, progress.commits_in_backlog, interval)
             )
         return shown

@@ -12,10 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-__all__ = ["Output", "output_for"]
+__all__ = ["Output", "bar", "output_for"]
 
+_WIDTH = 24
 _EVERY_S = 60.0
 """How long a log waits for its next line. A backlog in one commit may take hours."""
+
+
+def bar(share: float) -> str:
+    """A bar and its percentage, for a share from 0 to 1.
+
+    Examples
+    --------
+    >>> bar(0.25)
+    '[######                  ]  25%'
+    """
+    return f"[{('#' * int(share * _WIDTH)).ljust(_WIDTH)}] {share:4.0%}"
 
 
 class Output(ABC):

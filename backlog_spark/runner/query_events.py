@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line
@@ -61,7 +60,6 @@ class QueryEvents:
         self._metrics: QueryMetrics | None = None  # when the query has a name
         self._switches = 0
         self._estimated = time.monotonic()
-        self._read: dict[str, float] = {}  # rows of each source in the present backlog, as estimated
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
@@ -85,7 +83,6 @@ class QueryEvents:
 
     def run(self, run_id: str, described: Mapping[str, Any]) -> None:
         """Called when a run has started."""
-        self._read = {}
         self.add("run", run_id=run_id, **described)
         self.switches()
 
@@ -98,23 +95,21 @@ class QueryEvents:
                 written_at=self._tracker.written_at(report.batch_id),
                 now=time.time(),
             )
-        progress = self._tracker.progress
-        done, total = self._tracker.backlog_rows, progress.backlog_total
-        written = progress.last_write
+        written = self._tracker.progress.last_write
         written_at = self._tracker.written_at(report.batch_id)
         # The report itself may have switched the mode, from the next batch on.
         in_force = next(s for s in reversed(self._tracker.history) if s.batch_id <= report.batch_id)
         self.add(
             "batch",
             batch=report.batch_id,
-            rows=sum(source.num_input_rows for source in report.sources),
+            rows=report.num_input_rows,
             backlog=report.is_backlog,
             started=report.timestamp,
             took_ms=report.duration_ms.get("triggerExecution"),
             parts_ms={part: ms for part, ms in report.duration_ms.items() if part != "triggerExecution"},
             interval_ms=in_force.commit_interval_ms,
-            backlog_rows=done,
-            backlog_total=None if total is None else max(total, done),
+            backlog_rows=self._tracker.backlog_rows,
+            backlog_total=self._tracker.backlog_total,
             sources=[self._source(source) for source in report.sources],
             state=[{"name": s.name, "rows": s.rows, "bytes": s.bytes} for s in report.state] or None,
             written_ms=None if written_at is None else round(written_at * 1000),
@@ -195,9 +190,6 @@ class QueryEvents:
             except Exception as error:  # it is for display only
                 _log.debug("No estimate of query %s: %s", self._name(), first_line(error))
             else:
-                # Later stages of a batch start at 0 again.
-                self._read = {each.name: max(each.rows, self._read.get(each.name, 0.0)) for each in found}
-                found = [replace(each, rows=self._read[each.name]) for each in found]
                 told = [{"name": each.name, "rows": round(each.rows), "total": each.total} for each in found]
                 self.add("estimate", after_batch=self._tracker.last_batch, sources=told)
                 if self._metrics is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from backlog_spark.common.figures import work_ms
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.coordinator import Change, Coordinator
 from backlog_spark.decide.reports import ProgressReport, SourceReport
@@ -84,6 +85,11 @@ class BacklogProgress:
     restarts: int = 0
     direct_commits: int = 0
     last_write: Written | None = None
+
+    @property
+    def commits(self) -> int:
+        """All committed batches with rows."""
+        return self.commits_in_backlog + self.commits_after
 
 
 class QueryTracker:
@@ -194,13 +200,9 @@ class QueryTracker:
         self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock(), why))
 
     def _count(self, report: ProgressReport) -> None:
-        p, sources, backlog = self._progress, report.sources, report.is_backlog
-        rows = sum(s.num_input_rows for s in sources)
-        # A live source may have waited for rows in latestOffset.
-        waited = 0 if backlog else report.duration_ms.get("latestOffset", 0)
-        took = max(1, report.duration_ms.get("triggerExecution", 1) - waited)
-        totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
-        backlog_rows = p.backlog_rows + (rows if backlog else 0)
+        p, rows, phase = self._progress, report.num_input_rows, report.phase
+        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
+        backlog_rows = p.backlog_rows + (rows if phase == "backlog" else 0)
         total = max(sum(totals), backlog_rows) if totals else p.backlog_total
         if total is not None and not self.coordinator.is_processing_backlog:
             total = backlog_rows  # an estimate that was too high would look like lost rows
@@ -209,16 +211,22 @@ class QueryTracker:
             rows=p.rows + rows,
             backlog_rows=backlog_rows,
             backlog_total=total,
-            rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
-            commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
-            commits_after=p.commits_after + (1 if rows and not backlog else 0),
-            commits_without_rows=p.commits_without_rows + (0 if rows else 1),
+            rows_per_second=rows * 1000 / work_ms(report.duration_ms, report.is_backlog) if rows else p.rows_per_second,
+            commits_in_backlog=p.commits_in_backlog + (phase == "backlog"),
+            commits_after=p.commits_after + (phase == "live"),
+            commits_without_rows=p.commits_without_rows + (phase == "empty"),
         )
 
     @property
     def backlog_rows(self) -> int:
         """Committed rows of the backlog, including those of earlier processes."""
         return self.rows_before + self.progress.backlog_rows
+
+    @property
+    def backlog_total(self) -> int | None:
+        """The sources' estimate of all rows of the backlog, also those of earlier processes; None if unknown."""
+        total = self.progress.backlog_total
+        return None if total is None else max(total, self.backlog_rows)
 
     @property
     def last_batch(self) -> int:

@@ -22,7 +22,7 @@ from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError
 from backlog_spark.runner import running_queries
-from backlog_spark.runner.estimate import SourceRows, backlog_rows, backlog_sources, rows_before
+from backlog_spark.runner.estimate import BacklogEstimate, SourceRows, rows_before
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
@@ -74,6 +74,7 @@ class QueryRuns(QueryHandle):
         self._driver = DriverClaim(checkpoint)
         self._first_batch: int | None = None  # the batch that the next run was decided for, until it has begun
         self._tracker = tracker
+        self._estimate = BacklogEstimate(spark, checkpoint, tracker)
         self._coordinator = tracker.coordinator
         self._restarts = RestartPolicy(
             int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
@@ -440,12 +441,11 @@ class QueryRuns(QueryHandle):
 
         The share of the running batch is estimated from its finished tasks. For display only.
         """
-        return backlog_rows(self._spark, self._checkpoint, self._tracker)
+        return self._estimate.of_all()
 
     def backlogSources(self) -> list[SourceRows]:
         """Rows of each source in backlog, likewise. Of streaming DataFrames alone there is one estimate for all."""
-        found = backlog_sources(self._spark, self._checkpoint, self._tracker)
-        return found or [SourceRows(self._name, *self.backlogRows())]
+        return self._estimate.of_sources() or [SourceRows(self._name, *self.backlogRows())]
 
     def stop(self, *, after_batch: bool = False) -> None:
         """Stop the query and wait until it has ended. A running batch is interrupted; the next start replays it.

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from backlog_spark.common.figures import rows_left
+
 __all__ = [
     "FILLS",
     "BatchFlags",
@@ -112,7 +114,7 @@ def rows_behind(offset: Mapping[str, Any] | None) -> int | None:
     if not is_processing_backlog(offset):
         return 0
     rows, total = offset.get("rows"), offset.get("total")
-    return max(0, total - rows) if type(rows) is int and type(total) is int else None
+    return rows_left(rows, total) if type(rows) is int and type(total) is int else None
 
 
 def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from backlog_spark.api.streams import BacklogStream
+from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
-from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import UNNAMED, items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["sql"]
 
 Tables = Mapping[str, exp.Query]
+
+_TTL_FORM = "Write SELECT /*+ STATE_TTL('orders' = '1 day', 'customers' = '30 days') */ …, with names of this FROM."
 
 
 def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStream:
@@ -176,7 +178,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
     used, joins = _used(select), select.args.get("joins") or []
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
-    kept = state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
+    kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
             # A temporal join reads build rows by their time. Other joins take changes as of now.
@@ -313,3 +315,40 @@ def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
 def _names(tr: Translation, tables: Tables) -> str:
     names = [*(name for name, _ in tr.streams.values()), *tables]
     return ", ".join(names) or "none; pass streams by name: bs.sql(spark, query, orders=orders)"
+
+
+def _state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> list[int | None]:
+    """How long joins keep the rows of each table, in milliseconds. None and 0: for ever.
+
+    Source: Flink SQL, "State TTL Hints".
+
+    Parameters
+    ----------
+    tables : sequence of str
+        Names of the tables in FROM, in order.
+
+    Raises
+    ------
+    SqlError
+        For another hint, an unknown table name, a value that is not a duration, and a FROM without a join.
+    """
+    found: dict[str, int] = {}
+    hint = select.args.get("hint")
+    lower = [name.lower() for name in tables]
+    for each in hint.expressions if hint is not None else []:
+        if not isinstance(each, exp.Anonymous) or each.name.upper() != "STATE_TTL":
+            tr.statement.only(select, *(key for key in select.args if key != "hint"))
+        if len(tables) == 1:
+            raise tr.statement.refused(
+                select.expressions[0], "STATE_TTL without a join.", "Only joins drop rows by age. Leave the hint out."
+            )
+        for pair in each.expressions:
+            table = pair.this.name if isinstance(pair, exp.EQ) else ""
+            if not table or not isinstance(pair.expression, exp.Literal) or table.lower() not in lower:
+                shown = table or pair.sql(dialect="spark")
+                raise tr.statement.refused(
+                    select.expressions[0], f"STATE_TTL of {shown!r}; the tables are {', '.join(tables)}.", _TTL_FORM
+                )
+            with tr.statement.at(select.expressions[0]):
+                found[table.lower()] = parse_duration(pair.expression.name, f"STATE_TTL of {table!r}")
+    return [found.get(name) or None for name in lower]

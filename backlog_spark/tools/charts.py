@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from backlog_spark.tools.history import Batch, History, Span, percentile
+from backlog_spark.common.durations import in_words
+from backlog_spark.tools.history import Batch, History, Span, percentile, rate
 
 __all__ = [
     "Bucket",
@@ -24,7 +25,6 @@ __all__ = [
     "charts",
     "clock",
     "mode_bars",
-    "seconds",
     "size",
     "thousands",
 ]
@@ -55,8 +55,8 @@ class Bucket:
 
     @property
     def rate(self) -> float:
-        """Rows per second of the time that its batches took."""
-        return sum(b.rows for b in self.batches) / max(sum(b.seconds for b in self.batches), 0.001)
+        """Rows per second of the time that its batches worked."""
+        return rate(self.batches)
 
     def most(self, value: Callable[[Batch], float | None]) -> float | None:
         """The greatest known value."""
@@ -188,7 +188,7 @@ def _rates(history: History, points: Sequence[Bucket]) -> Chart | None:
     backlog = [b.rate for b in points if b.batches[0].backlog]
     live = [b.rate for b in points if not b.batches[0].backlog]
     told = [
-        f"{name}: {thousands(_middle(rates))} rows/s in the median, {thousands(max(rates))} at most"
+        f"{name}: {thousands(percentile(rates, 50))} rows/s in the median, {thousands(max(rates))} at most"
         for name, rates in (("In backlog", backlog), ("Live", live))
         if rates
     ]
@@ -211,7 +211,7 @@ def _behind(history: History, points: Sequence[Bucket]) -> Chart | None:
     elif left is None:
         now = "The time left is not known yet."
     else:
-        now = f"{thousands(history.behind or 0)} rows left, about {seconds(left)} at the present rate."
+        now = f"{thousands(history.behind or 0)} rows left, about {in_words(left)} at the present rate."
     return _chart(
         history, points, "behind", "Rows behind",
         f"Rows of the backlog that are not read, as the sources estimate them. {now}",
@@ -223,7 +223,7 @@ def _estimated(history: History) -> list[Bucket]:
     """Points for the batches that run for long."""
     step = max(1, len(history.estimates) // _BUCKETS)
     return [
-        Bucket((Batch(e.batch, 0, True, e.at, e.at, None, e.behind, None, None, 0, 0, ""),))
+        Bucket((Batch(e.batch, 0, True, e.at, e.at, 0, None, e.behind, None, None, 0, 0, ""),))
         for e in history.estimates[::step]
     ]
 
@@ -237,12 +237,12 @@ def _durations(history: History, points: Sequence[Bucket]) -> Chart | None:
         return found / 1000 if found else None
 
     normal, during = history.intervals_ms
-    told = "none" if during is None else seconds(during / 1000) if during else "no commit until the backlog ends"
+    told = "none" if during is None else in_words(during / 1000) if during else "no commit until the backlog ends"
     return _chart(
         history, points, "durations", "Duration of batches and the interval in force",
-        f"Normal interval: {seconds((normal or 0) / 1000)}. During backlog: {told}. The scale is logarithmic.",
+        f"Normal interval: {in_words((normal or 0) / 1000)}. During backlog: {told}. The scale is logarithmic.",
         [("duration", "one", lambda b: b.most(lambda x: x.seconds)), ("interval in force", "limit", interval)],
-        seconds, logarithmic=True,
+        in_words, logarithmic=True,
     )  # fmt: skip
 
 
@@ -251,14 +251,14 @@ def _freshness(history: History, points: Sequence[Bucket]) -> Chart | None:
     if not waits:
         return None
     live = [b for b in points if not b.batches[0].backlog]
-    told = ", ".join(f"{seconds(percentile(waits, p))} for {p} %" for p in (50, 95, 99))
+    told = ", ".join(f"{in_words(percentile(waits, p))} for {p} %" for p in (50, 95, 99))
     return _chart(
         history, live, "freshness", "Freshness after the switch",
         "Time from the commit at the source to the commit in the target. The oldest row of each live batch waited "
         f"{told} of {len(waits):,} batches. The scale is logarithmic.",
         [("oldest row", "one", lambda b: b.most(lambda x: x.oldest_s)),
          ("newest row", "two", lambda b: b.most(lambda x: x.newest_s))],
-        seconds, logarithmic=True,
+        in_words, logarithmic=True,
     )  # fmt: skip
 
 
@@ -271,10 +271,6 @@ def _state(history: History, points: Sequence[Bucket]) -> Chart | None:
         f"Memory or disk of Spark's state stores. At the end: {size(last.state_bytes)} in {last.state_rows:,} entries.",
         [("bytes", "one", lambda b: b.batches[-1].state_bytes)], size,
     )  # fmt: skip
-
-
-def _middle(values: Sequence[float]) -> float:
-    return percentile(values, 50)
 
 
 def _chart(
@@ -364,17 +360,3 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if value >= 10 or unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:,.1f} TB"
-
-
-def seconds(value: float) -> str:
-    """A duration, such as 0.42 s, 12.3 s, 3 min 4 s or 2 h 5 min."""
-    if value < 0.0005:
-        return "0 s"
-    if value < 9.95:
-        return f"{value:.3g} s" if value < 0.995 else f"{value:.1f} s".replace(".0 ", " ")
-    if value < 59.5:
-        return f"{value:.0f} s"
-    whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 // 60 else "")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -11,11 +14,11 @@ import fsspec  # noqa: F401  (the command needs all of its packages from the beg
 import rich  # noqa: F401
 
 from backlog_spark.common.failure_causes import first_line, next_step
+from backlog_spark.common.printable import printable
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
-from backlog_spark.tools.output import say, show, tell_json
+from backlog_spark.tools.output import say, show, tell, tell_json
 from backlog_spark.tools.pipeline_commands import add_pipeline_commands
-from backlog_spark.tools.report_command import report, ui
 
 __all__ = ["main", "told"]
 
@@ -66,8 +69,57 @@ def inspect(checkpoint: str, as_json: bool) -> None:
         show(*shown(found))
 
 
-command.add_command(report)
-command.add_command(ui)
+@command.command()
+@click.argument("checkpoint")
+@click.option("-o", "--output", default="report.html", show_default=True, help="The file to write; - for stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the values as one JSON object instead.")
+def report(checkpoint: str, output: str, as_json: bool) -> None:
+    """Write a page about the query of CHECKPOINT: modes, rates, rows behind, durations, freshness, state, restarts.
+
+    The page is one HTML file. It refers to no other file and contains no script. It is made from the event log, so it
+    can be made while the query runs, after it has ended, and on another machine.
+    """
+    from backlog_spark.tools.history import read_history
+    from backlog_spark.tools.report import page
+    from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
+
+    stored = StoredCheckpoint(checkpoint)
+    if as_json:
+        tell_json(dataclasses.asdict(read_history(stored.events)))
+        return
+    made = printable(page(stored), keep="\n\t")
+    if output == "-":
+        click.echo(made)
+    else:
+        Path(output).write_text(made, encoding="utf-8")
+        tell(f"Wrote {output}")
+
+
+@command.command()
+@click.argument("checkpoints", nargs=-1, required=True)
+@click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65_535))
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON when the server answers."
+)
+def ui(checkpoints: tuple[str, ...], port: int, as_json: bool) -> None:
+    """Serve the report pages of CHECKPOINTS on 127.0.0.1, and keep them up to date. Ctrl-C ends it."""
+    from backlog_spark.tools.ui import LiveServer
+
+    server = LiveServer(checkpoints, port)
+    # The socket listens already, so a script may connect as soon as it has read this.
+    if as_json:
+        found = {"url": server.url, "port": server.server_port, "pid": os.getpid(), "pages": server.pages}
+        tell_json(found, indent=None)
+    else:
+        tell(f"Open {server.url} (Ctrl-C ends this command)")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.stopping.set()
+        server.server_close()
+        sys.exit(130)
+
+
 add_pipeline_commands(command)
 
 

@@ -8,10 +8,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-__all__ = ["Batch", "Estimate", "Event", "History", "Span", "percentile", "read_history"]
+from backlog_spark.common import figures
+
+__all__ = [
+    "LIFE",
+    "Batch",
+    "Estimate",
+    "Event",
+    "History",
+    "Span",
+    "newest",
+    "percentile",
+    "rate",
+    "read_history",
+    "status_of",
+]
 
 _RATE_OVER_MS = 60_000
-"""The rate for the time left is that of the batches of so many milliseconds: one batch alone varies too much."""
+"""The present rate is that of the batches of so many milliseconds: one batch alone varies too much."""
+LIFE = ("start", "end", "refused")
+"""The kinds of events that say whether the query runs."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,8 @@ class Batch:
     backlog : bool
         Its rows are backlog.
     began, ended : int
+    work_ms : int
+        How long it took, without the time that its sources waited for rows.
     interval_ms : int or None
         The commit interval in force; None: no commit until the backlog ends.
     behind : int or None
@@ -41,6 +59,7 @@ class Batch:
     backlog: bool
     began: int
     ended: int
+    work_ms: int
     interval_ms: int | None
     behind: int | None
     oldest_s: float | None
@@ -55,9 +74,9 @@ class Batch:
         return (self.ended - self.began) / 1000
 
     @property
-    def rate(self) -> float:
-        """Rows per second."""
-        return self.rows / max(self.seconds, 0.001)
+    def phase(self) -> figures.Phase:
+        """What it counts as."""
+        return figures.phase(self.rows, self.backlog)
 
 
 @dataclass(frozen=True)
@@ -80,9 +99,9 @@ class Estimate:
     total: int
 
     @property
-    def behind(self) -> int:
+    def behind(self) -> int | None:
         """Rows that are not read yet."""
-        return max(0, self.total - self.rows)
+        return figures.rows_left(self.rows, self.total)
 
 
 @dataclass(frozen=True)
@@ -175,28 +194,27 @@ class History:
     @property
     def rate(self) -> float:
         """Rows per second of the newest batches with rows of the same phase; 0.0 without one."""
-        running = self._running
-        running = [estimate for estimate in running if estimate.at > running[-1].at - _RATE_OVER_MS]
-        if len(running) > 1 and running[-1].rows > running[0].rows:
-            return (running[-1].rows - running[0].rows) * 1000 / (running[-1].at - running[0].at)
+        if found := figures.recent_rate([(estimate.at / 1000, estimate.rows) for estimate in self._running]):
+            return found
         newest = next((batch for batch in reversed(self.batches) if batch.rows), None)
         if newest is None:
             return 0.0
-        alike = [b for b in self.batches if b.backlog == newest.backlog and b.ended > newest.ended - _RATE_OVER_MS]
-        return sum(b.rows for b in alike) / max(sum(b.seconds for b in alike if b.rows), 0.001)
+        return rate([b for b in self.batches if b.phase == newest.phase and b.ended > newest.ended - _RATE_OVER_MS])
 
     @property
     def seconds_left(self) -> float | None:
         """Time until the backlog ends, at the present rate; None if unknown."""
-        behind = self.behind
-        if behind == 0:
-            return 0.0
-        return behind / self.rate if behind and self.rate else None
+        return figures.seconds_left(self.behind, self.rate)
 
     def freshness(self, *, newest: bool = False) -> list[float]:
         """Seconds from source to target of the oldest (or newest) row of each live batch."""
         waits = (b.newest_s if newest else b.oldest_s for b in self.batches if not b.backlog)
         return [wait for wait in waits if wait is not None]
+
+
+def rate(batches: Sequence[Batch]) -> float:
+    """Rows per second of the time that some batches worked."""
+    return sum(b.rows for b in batches) * 1000 / max(sum(b.work_ms for b in batches), 1)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -211,6 +229,22 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
+def newest(events: Sequence[dict[str, Any]], *kinds: str) -> dict[str, Any]:
+    """The newest event of some kinds; empty without one."""
+    return next((event for event in reversed(events) if event["kind"] in kinds), {})
+
+
+def status_of(last: dict[str, Any]) -> str:
+    """What the newest event of `LIFE` says about the query; empty without one."""
+    match last.get("kind"):
+        case "start":
+            return "running or killed"
+        case "refused":
+            return "start refused"
+        case _:
+            return str(last.get("status", ""))
+
+
 def read_history(events: Sequence[dict[str, Any]]) -> History:
     """The story that an event log tells.
 
@@ -219,28 +253,23 @@ def read_history(events: Sequence[dict[str, Any]]) -> History:
     events : sequence of dict
         As `StoredCheckpoint.events` has them: oldest first.
     """
-    starts = [event for event in events if event["kind"] == "start"]
+    started = newest(events, "start")
     lines = {event["batch"]: event for event in events if event["kind"] == "batch"}
-    last_line: dict[str, Any] = next((event for event in reversed(events) if event["kind"] == "batch"), {})
+    last_line = newest(events, "batch")
     # Two drivers may have written; a batch that both reported counts once.
     batches = sorted((_batch(line) for line in lines.values()), key=lambda batch: batch.number)
-    last = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
+    last = newest(events, *LIFE)
     spans = _spans(events)
     modes = [span.mode for span in spans if span.mode != "not running"]
     return History(
         query=str(events[-1]["query"]) if events else "",
-        status=""
-        if last is None
-        else {"start": "running or killed", "refused": "start refused"}.get(last["kind"], "")
-        or str(last.get("status", "")),
-        error=str((last or {}).get("error", "")),
+        status=status_of(last),
+        error=str(last.get("error", "")),
         mode=modes[-1] if modes else "unknown",
         began=_ms(events[0]["at"]) if events else 0,
         ended=max([_ms(event["at"]) for event in events], default=0),
-        intervals_ms=(starts[-1].get("interval_ms"), starts[-1].get("interval_during_backlog_ms"))
-        if starts
-        else (None, None),
-        sources=tuple(str(source["name"]) for source in (starts[-1].get("sources") or [])) if starts else (),
+        intervals_ms=(started.get("interval_ms"), started.get("interval_during_backlog_ms")),
+        sources=tuple(str(source["name"]) for source in (started.get("sources") or [])),
         batches=tuple(batches),
         spans=tuple(spans),
         events=tuple(found for event in events if (found := _event(event)) is not None),
@@ -255,25 +284,27 @@ def _ms(at: str) -> int:
 
 
 def _batch(line: dict[str, Any]) -> Batch:
-    took = line.get("took_ms")
-    began = _ms(line["started"]) if line.get("started") else _ms(line["at"]) - (took or 0)
+    took = line.get("took_ms") or 0
+    began = _ms(line["started"]) if line.get("started") else _ms(line["at"]) - took
+    is_backlog = bool(line.get("backlog"))
     state, sources = line.get("state") or [], line.get("sources") or []
     behind = [source["rows_behind"] for source in sources if source.get("rows_behind") is not None]
-    if not behind and line.get("backlog_total") is not None:
-        behind = [max(0, line["backlog_total"] - (line.get("backlog_rows") or 0))]
     committed = [source["committed_ms"] for source in sources if source.get("committed_ms")]
-    written = line.get("written_ms")
-    knows = bool(committed) and written is not None
+    waits: tuple[float | None, float | None] = (None, None)
+    if committed and (written := line.get("written_ms")) is not None:
+        oldest, newest = min(each[0] for each in committed), max(each[1] for each in committed)
+        waits = figures.freshness_s(oldest, written), figures.freshness_s(newest, written)
     return Batch(
         number=int(line["batch"]),
         rows=int(line.get("rows") or 0),
-        backlog=bool(line.get("backlog")),
+        backlog=is_backlog,
         began=began,
-        ended=began + (took or 0),
+        ended=began + took,
+        work_ms=figures.work_ms({**line.get("parts_ms", {}), "triggerExecution": took}, is_backlog),
         interval_ms=line.get("interval_ms"),
-        behind=sum(behind) if behind else None,
-        oldest_s=max(0.0, (written - min(c[0] for c in committed)) / 1000) if knows else None,
-        newest_s=max(0.0, (written - max(c[1] for c in committed)) / 1000) if knows else None,
+        behind=sum(behind) if behind else figures.rows_left(line.get("backlog_rows") or 0, line.get("backlog_total")),
+        oldest_s=waits[0],
+        newest_s=waits[1],
         state_rows=sum(each["rows"] for each in state),
         state_bytes=sum(each["bytes"] for each in state),
         writer=str(line.get("writer") or ""),

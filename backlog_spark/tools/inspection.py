@@ -9,6 +9,7 @@ from rich.table import Table
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.spi import offset_flags
+from backlog_spark.tools.history import LIFE, newest, status_of
 from backlog_spark.tools.output import table
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
@@ -26,21 +27,18 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
     dict
         ``query`` and ``status`` are None if the query writes no event log. ``status`` is "running or killed" after a
         start without an end: a checkpoint cannot tell the two apart. ``mode`` is "backlog" or "stream". It follows the
-        newest offsets; if they have no flags, since rules decide, the newest switch. ``switches`` and ``restarts`` are
-        those that the event log still has.
+        newest offsets; if they have no flags, since rules decide, the newest switch. It is always "stream" while the
+        interval during backlog is unset. ``switches`` and ``restarts`` are those that the event log still has.
     """
     events = checkpoint.events
-    starts = [event for event in events if event["kind"] == "start"]
-    batches = [event for event in events if event["kind"] == "batch"]
-    last_of_a_process = next((e for e in reversed(events) if e["kind"] in ("start", "end", "refused")), None)
-    last = batches[-1] if batches else {}
-    declared = [source["name"] for source in starts[-1]["sources"]] if starts else []
+    started, last = newest(events, "start"), newest(events, "batch")
+    declared = [source["name"] for source in started.get("sources", ())]
     names = checkpoint.source_names or {str(number): name for number, name in enumerate(declared)}
     return {
         "location": checkpoint.location,
         "query": events[-1]["query"] if events else None,
         "identity": checkpoint.identity,
-        "status": _status(last_of_a_process),
+        "status": _status(newest(events, *LIFE)),
         "mode": _mode(checkpoint, events),
         "planned": checkpoint.planned,
         "committed": checkpoint.committed,
@@ -51,16 +49,16 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
             {
                 "number": source.number,
                 "name": names.get(source.number) if source.number.isdecimal() else source.number,
-                "is_processing_backlog": _in_backlog(source.offset),
+                "is_processing_backlog": offset_flags.is_processing_backlog(source.offset),
                 "is_finished": offset_flags.is_finished(source.offset),
                 "offset": source.offset,
             }
             for source in checkpoint.sources
         ],
-        "started": {name: starts[-1].get(name) for name in ("at", "spark", "python")} if starts else None,
+        "started": {name: started.get(name) for name in ("at", "spark", "python")} if started else None,
         "intervals_ms": (
-            {"normal": starts[-1].get("interval_ms"), "during_backlog": starts[-1].get("interval_during_backlog_ms")}
-            if starts
+            {"normal": started.get("interval_ms"), "during_backlog": started.get("interval_during_backlog_ms")}
+            if started
             else None
         ),
         "switches": [_without_head(event) for event in events if event["kind"] == "switch"],
@@ -107,24 +105,20 @@ def shown(found: dict[str, Any]) -> list[Table]:
     ]
 
 
-def _status(last: dict[str, Any] | None) -> str | None:
-    if last is None:
-        return None
-    if last["kind"] == "start":
-        return "running or killed"
+def _status(last: dict[str, Any]) -> str | None:
+    if not last or last["kind"] == "start":
+        return status_of(last) or None
     error = f": {last['error']}" if last.get("error") else ""
-    return f"{'start refused' if last['kind'] == 'refused' else last['status']} at {last['at'][:19]}{error}"
+    return f"{status_of(last)} at {last['at'][:19]}{error}"
 
 
 def _mode(checkpoint: StoredCheckpoint, events: Sequence[dict[str, Any]]) -> str:
-    offsets = [source.offset for source in checkpoint.sources]
+    started, offsets = newest(events, "start"), [source.offset for source in checkpoint.sources]
+    if started and started.get("interval_during_backlog_ms") is None:
+        return "stream"  # the feature is off: a source in backlog changes nothing
     if any(map(offset_flags.has_flag, offsets)):
-        return "backlog" if any(map(_in_backlog, offsets)) else "stream"
-    return next((str(event["mode"]) for event in reversed(events) if event["kind"] == "switch"), "stream")
-
-
-def _in_backlog(offset: dict[str, Any] | None) -> bool:
-    return offset_flags.is_processing_backlog(offset)
+        return "backlog" if any(map(offset_flags.is_processing_backlog, offsets)) else "stream"
+    return str(newest(events, "switch").get("mode", "stream"))
 
 
 def _without_head(event: dict[str, Any]) -> dict[str, Any]:

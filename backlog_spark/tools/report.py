@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.durations import in_words
 from backlog_spark.common.requirements import required
-from backlog_spark.tools.charts import charts, clock, mode_bars, seconds, thousands
+from backlog_spark.tools.charts import charts, clock, mode_bars, thousands
 from backlog_spark.tools.history import History, percentile, read_history
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
@@ -53,7 +55,7 @@ def templates() -> Environment:
 
 def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
     restarts = len(history.of_kind("restart"))
-    spans = [f"{s.mode} for {seconds((s.ended - s.began) / 1000)}" for s in history.spans[-_SPOKEN_SPANS:]]
+    spans = [f"{s.mode} for {in_words((s.ended - s.began) / 1000)}" for s in history.spans[-_SPOKEN_SPANS:]]
     shown = f", the last {len(spans)} of {len(history.spans):,}" if len(history.spans) > len(spans) else ""
     return {
         "h": history,
@@ -66,7 +68,7 @@ def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
         "charts": charts(history),
         "freshness_columns": [f"{p} %" if p < 100 else "longest" for p in _PERCENTILES],
         "freshness": [
-            (name, [seconds(percentile(waits, p)) for p in _PERCENTILES])
+            (name, [in_words(percentile(waits, p)) for p in _PERCENTILES])
             for name, waits in (
                 ("oldest row", history.freshness()),
                 ("newest row", history.freshness(newest=True)),
@@ -76,7 +78,7 @@ def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
         "life": history.of_kind("start", "restart", "refused", "end")[-_LAST_EVENTS:],
         "restarts": f"{restarts} restart{'' if restarts == 1 else 's'} after failures.",
         "clock": clock,
-        "seconds": seconds,
+        "seconds": in_words,
     }
 
 
@@ -84,25 +86,24 @@ def _facts(history: History) -> list[tuple[str, str]]:
     """The summary at the top."""
     first = history.batches[0].number if history.batches else 0
     since = f" since batch {first:,}" if first else ""  # the log has dropped those before
+    commits = Counter(batch.phase for batch in history.batches)
     rows = sum(batch.rows for batch in history.batches)
     backlog = sum(batch.rows for batch in history.batches if batch.backlog)
     facts = [("status", history.status), ("mode", history.mode), ("rows", f"{thousands(rows)}{since}")]
     if backlog:
         took = sum(span.ended - span.began for span in history.spans if span.mode == "backlog") / 1000
-        commits = sum(1 for batch in history.batches if batch.backlog and batch.rows)
         facts.append(("backlog", f"{thousands(backlog)} rows{since}"))
         if took:
-            told = f"{commits:,} commit{'' if commits == 1 else 's'}{since}"
-            facts.append(("time in backlog", f"{seconds(took)}, {told}"))
+            told = f"{commits['backlog']:,} commit{'' if commits['backlog'] == 1 else 's'}{since}"
+            facts.append(("time in backlog", f"{in_words(took)}, {told}"))
     if history.behind:
         left = history.seconds_left
         facts.append(("rows behind", thousands(history.behind)))
-        facts.append(("time left", "unknown" if left is None else f"about {seconds(left)}"))
-    live = sum(1 for batch in history.batches if not batch.backlog and batch.rows)
-    facts.append(("live commits", f"{live:,}{since}"))
+        facts.append(("time left", "unknown" if left is None else f"about {in_words(left)}"))
+    facts.append(("live commits", f"{commits['live']:,}{since}"))
     facts.append(("rate", f"{thousands(history.rate)} rows/s"))
     if waits := history.freshness():
-        facts.append(("freshness (median)", seconds(percentile(waits, 50))))
-        facts.append(("freshness (95 %)", seconds(percentile(waits, 95))))
+        facts.append(("freshness (median)", in_words(percentile(waits, 50))))
+        facts.append(("freshness (95 %)", in_words(percentile(waits, 95))))
     facts.append(("restarts", str(len(history.of_kind("restart")))))
     return facts

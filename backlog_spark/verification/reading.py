@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from backlog_spark.runner.progress_outputs import Output, bar, output_for
 from backlog_spark.verification.row_comparison import PART
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["ChangedKeys", "ChunkReader", "ReadingLine", "pause", "render"]
 
 _EVERY_S = 0.5
-_WIDTH = 24
 
 
 def pause(rows: int, seconds: float, rate: float | None) -> float:
@@ -90,31 +90,24 @@ def render(chunks: int, total: int, rows: int, seconds: float) -> str:
     'verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s'
     """
     share = min(1.0, chunks / total) if total else 1.0
-    bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
     rate = rows / seconds if seconds > 0 else 0
-    return f"verify [{bar}] {share:4.0%}  {chunks} of {total} chunks  {rows:,} rows  {rate:,.0f} rows/s"
+    return f"verify {bar(share)}  {chunks} of {total} chunks  {rows:,} rows  {rate:,.0f} rows/s"
 
 
 class ReadingLine:
-    """Shows the progress of a `ChunkReader` if the output is a terminal.
+    """Shows the progress of a `ChunkReader` on a terminal or in a notebook."""
 
-    Parameters
-    ----------
-    reader : ChunkReader
-    out : file object, optional
-        Default: standard error.
-    """
-
-    def __init__(self, reader: ChunkReader, out: TextIO | None = None) -> None:
+    def __init__(self, reader: ChunkReader) -> None:
         self._reader = reader
-        self._out = out or sys.stderr
+        self._output = output_for(sys.stderr, is_default=True, force=False)
         self._stop = threading.Event()
         self._began = time.monotonic()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> ReadingLine:
-        if self._out.isatty():
-            self._thread = threading.Thread(target=self._loop, name="verify-progress", daemon=True)
+        if self._output is not None:
+            loop = partial(self._loop, self._output)
+            self._thread = threading.Thread(target=loop, name="verify-progress", daemon=True)
             self._thread.start()
         return self
 
@@ -123,14 +116,9 @@ class ReadingLine:
         if self._thread is not None:
             self._thread.join()
 
-    def _loop(self) -> None:
-        drawn = 0
+    def _loop(self, output: Output) -> None:
+        reader = self._reader
         while not self._stop.wait(_EVERY_S):
             seconds = time.monotonic() - self._began
-            text = render(self._reader.chunks.value, self._reader.tables.chunks, self._reader.rows.value, seconds)
-            text = text[: shutil.get_terminal_size((100, 24)).columns - 1]
-            self._out.write("\r" + text.ljust(drawn))
-            self._out.flush()
-            drawn = len(text)
-        self._out.write("\r" + " " * drawn + "\r")
-        self._out.flush()
+            output.show([render(reader.chunks.value, reader.tables.chunks, reader.rows.value, seconds)], commits=0)
+        output.close()

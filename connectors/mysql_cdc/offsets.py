@@ -261,7 +261,7 @@ class Offset:
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         passed = passed and not self.joining
         return replace(
-            self,
+            self.quiet(),
             position=position,
             gtid=gtid,
             gtid_until=self.gtid_until if by_gtid else None,
@@ -271,13 +271,7 @@ class Offset:
             forms=() if passed else self.forms,
             ranges=() if passed else self.ranges,
             filter_until=None if passed else self.filter_until,
-            is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
-            table_events=frozenset(),
-            emptied=(),
-            fills=(),
-            requests=self.requests.without_reads(),
-            committed_ms=None,
         )
 
     def quiet(self) -> Offset:
@@ -293,25 +287,27 @@ class Offset:
         )
 
     def without(self, names: Collection[tuple[str, str]], *, come_back: bool) -> Offset:
-        """The offset without some tables. ``come_back``: they are `gone`, and join again when there are such tables."""
+        """The end offset of a batch with which some tables leave the stream.
+
+        Parameters
+        ----------
+        come_back : bool
+            They are `gone`, and join again when there are such tables. Else the batch reads nothing.
+        """
         kept = [i for i, t in enumerate(self.tables) if (t.database, t.table) not in names]
         number = {old: new for new, old in enumerate(kept)}
         gone = tuple(name for name in self.gone if name not in names)
         left = tuple((t.database, t.table) for t in self.tables if (t.database, t.table) in names)
-        requests = self.requests.without_tables(names)
+        end = self if come_back else self.quiet()
         return replace(
-            self,
+            end,
             tables=tuple(self.tables[i] for i in kept),
             ranges=tuple(replace(r, table=number[r.table]) for r in self.ranges if r.table in number),
             joining=tuple(number[i] for i in self.joining if i in number),
             gone=(*gone, *left) if come_back else gone,
             rejoining=tuple(name for name in self.rejoining if come_back or name not in names),
             to_empty=tuple(name for name in self.to_empty if come_back or name not in names),
-            is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
-            table_events=self.table_events if come_back else frozenset(),
-            emptied=self.emptied if come_back else (),
-            fills=self.fills if come_back else (),
-            requests=requests if come_back else requests.without_reads(),
+            requests=end.requests.without_tables(names),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -337,52 +333,32 @@ class Offset:
                 ]
             ),
         }
-        if self.forms:
-            out["forms"] = _tables_to_json(self.forms)
-        if self.joining:
-            out["joining"] = list(self.joining)
-        if self.start:
-            out["start"] = self.start
-        if self.position:
-            out["position"] = [self.position.file, self.position.pos]
-        if self.gtid:
-            out["gtid"] = self.gtid
-        if self.gtid_until:
-            out["gtidUntil"] = [self.gtid_until.file, self.gtid_until.pos]
-        if self.shift:
-            out["shift"] = self.shift
-        if self.salt_check:
-            out["saltCheck"] = self.salt_check
-        if self.excess:
-            out["excess"] = self.excess
-        if self.is_lagging:
-            out["isLagging"] = True
-        if self.is_finished:
-            out["isFinished"] = True
-        if self.gone:
-            out["gone"] = [list(name) for name in self.gone]
-        if self.rejoining:
-            out["rejoining"] = [list(name) for name in self.rejoining]
-        if self.table_events:
-            out["hasTableEvents"] = True
-            out["tableEvents"] = sorted(self.table_events)
-        if requests := self.requests.to_json():
-            out["requests"] = _packed(requests)
-        if self.requests.heard:
-            out[HEARD] = self.requests.heard
-        if self.committed_ms:
-            out["committedMs"] = list(self.committed_ms)
-        if self.to_empty:
-            out["toEmpty"] = [list(name) for name in self.to_empty]
-        if self.is_backlog and self.position:
-            out["hasChanges"] = True
-        if self.emptied:
-            out["emptied"] = [list(name) for name in self.emptied]
-        if self.fills:
-            out[FILLS] = [list(fill) for fill in self.fills]
-        if self.filter_until:
-            out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
-        return out
+        others: dict[str, Any] = {
+            "forms": _tables_to_json(self.forms),
+            "joining": list(self.joining),
+            "start": self.start,
+            "position": _position_to_json(self.position),
+            "gtid": self.gtid,
+            "gtidUntil": _position_to_json(self.gtid_until),
+            "shift": self.shift,
+            "saltCheck": self.salt_check,
+            "excess": self.excess,
+            "isLagging": self.is_lagging,
+            "isFinished": self.is_finished,
+            "gone": [list(name) for name in self.gone],
+            "rejoining": [list(name) for name in self.rejoining],
+            "hasTableEvents": bool(self.table_events),
+            "tableEvents": sorted(self.table_events),
+            "requests": _packed(self.requests.to_json()),
+            HEARD: self.requests.heard,
+            "committedMs": self.committed_ms and list(self.committed_ms),
+            "toEmpty": [list(name) for name in self.to_empty],
+            "hasChanges": self.is_backlog and self.position is not None,
+            "emptied": [list(name) for name in self.emptied],
+            FILLS: [list(fill) for fill in self.fills],
+            "filterUntil": _position_to_json(self.filter_until),
+        }
+        return out | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Offset:
@@ -447,6 +423,10 @@ def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
         for t in tables
     ]
     return _packed(found)
+
+
+def _position_to_json(position: BinlogPosition | None) -> list[Any] | None:
+    return None if position is None else [position.file, position.pos]
 
 
 def _packed(found: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.native.kafka_starts import pinned, starting_offsets
+from backlog_spark.native.hybrid import pinned, starting_offsets
 from backlog_spark.spark.jvm.internals import SWITCH
 
 from .test_foreign import wait, written

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backlog_spark.decide.steps import Mode
-from backlog_spark.runner import progress_outputs
+from backlog_spark.runner import progress_line, progress_outputs
 from backlog_spark.runner.estimate import SourceRows
 from backlog_spark.runner.progress_line import ProgressLine, Snapshot, render
 from backlog_spark.runner.progress_outputs import output_for
@@ -37,14 +37,30 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_batch_whose_second_stage_begins_takes_no_rows_back() -> None:
-    query = in_backlog()
+def test_the_rate_is_that_of_the_newest_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the report: a running batch's tasks end in groups."""
+    query, now = in_backlog(), [1_000.0]
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now[0])
     line = ProgressLine(query, io.StringIO())
     shown = []
-    for rows in (25.0, 0.0, 10.0, 40.0):
-        query.done = [SourceRows("orders", rows, 100)]
-        shown.append(line._snapshots()[0].rows)
-    assert shown == [25.0, 25.0, 25.0, 40.0]
+    for second, rows in ((0, 0.0), (10, 2_000.0), (20, 2_000.0), (65, 9_500.0)):
+        now[0] = 1_000.0 + second
+        query.done = [SourceRows("orders", rows, 24_500)]
+        shown.append(line._snapshots()[0])
+    # 2,000 rows in 10 s, the same in 20 s, then 7,500 rows in the 55 s after the second look.
+    assert [each.rate for each in shown] == [0.0, 200.0, 100.0, pytest.approx(7_500 / 55)]
+    assert "136 rows/s  1 min 50 s left" in render(shown[-1])  # 15,000 rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "rate", "left"),
+    [
+        (40, 1.0, "1 min left"), (100, 0.0, "0 s left"), (120, 5.0, "0 s left"), (10, 0.0, "time left unknown"),
+        (28, 0.02, "1 h left"), (99, 2.5, "0 s left"), (1, 0.0125, "2 h 12 min left"),
+    ],
+)  # fmt: skip
+def test_the_time_left_is_written_as_in_the_report(rows: float, rate: float, left: str) -> None:
+    assert f"  {left}  " in render(Snapshot("orders", True, rows, 100, rate, 0, 10_000))
 
 
 def test_each_source_in_backlog_has_a_line() -> None:

@@ -36,17 +36,6 @@ def test_a_running_batch_of_the_backlog_is_estimated(monkeypatch: pytest.MonkeyP
     assert line["sources"] == [{"name": "orders", "rows": 13, "total": 100}]
 
 
-def test_a_second_stage_takes_no_rows_back_but_another_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, files = events(monkeypatch, in_backlog=True)
-    for rows in (0.0, 34.0, 0.0, 50.0):
-        made.look(lambda rows=rows: [SourceRows("orders", rows, 100)])
-    made.run("run-2", {})
-    made.look(lambda: [SourceRows("orders", 20.0, 100)])
-    made.ended(None, was_stopped=True)
-    shown = [line["sources"][0]["rows"] for line in told(files) if line["kind"] == "estimate"]
-    assert shown == [0, 34, 34, 50, 20]
-
-
 def test_an_estimate_that_fails_does_not_reach_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     made, files = events(monkeypatch, in_backlog=True)
 

@@ -24,8 +24,7 @@ def source(index: int, start: int | None, end: int, rows: int, flags: tuple[bool
 
 
 def report(batch: int, *sources: SourceReport, took_ms: int = 500) -> ProgressReport:
-    rows = sum(s.num_input_rows for s in sources)
-    return ProgressReport("q", "r", batch, rows, "", {"triggerExecution": took_ms}, sources)
+    return ProgressReport("q", "r", batch, "", {"triggerExecution": took_ms}, sources)
 
 
 def tracker(intervals: Intervals = ON, flags: tuple[bool, ...] = (True,)) -> QueryTracker:

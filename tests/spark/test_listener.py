@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryTerminatedEvent,
     StreamingQueryProgress,
 )
 
-from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.decide.reports import ProgressReport, Report, SourceReport, Terminated
 from backlog_spark.spark.jvm.listener import BacklogListener, _events_as_json, to_report
 from backlog_spark.spi.offset_flags import parse_offset
 
@@ -68,7 +67,6 @@ def test_whole_report() -> None:
             query_id=ID,
             run_id=RUN,
             batch_id=7,
-            num_input_rows=13,
             timestamp="2026-01-02T03:04:05.678Z",
             duration_ms={"addBatch": 300, "triggerExecution": 500},
             sources=(
@@ -151,14 +149,12 @@ def test_events_go_to_their_subscriber_in_order() -> None:
     listener.subscribe(ID, mine)
     listener.subscribe(other_id, other)
     listener.onQueryProgress(progress_event())
-    listener.onQueryIdle(QueryIdleEvent.fromJson({"id": ID, "runId": RUN, "timestamp": "t"}))
     listener.onQueryTerminated(
         QueryTerminatedEvent.fromJson({"id": ID, "runId": RUN, "exception": "boom", "errorClassOnException": None})
     )
     listener.onQueryProgress(progress_event(other_id))
-    progress, idle, end = drain(mine)
+    progress, end = drain(mine)
     assert isinstance(progress, ProgressReport)
-    assert idle == Idle(ID, RUN, "t")
     assert end == Terminated(ID, RUN, "boom")
     assert [report.query_id for report in drain(other)] == [other_id]
 
@@ -196,7 +192,7 @@ def test_never_raises_and_never_blocks() -> None:
     listener.onQueryProgress(progress_event())
     listener.onQueryProgress(progress_event())
     listener.onQueryProgress(cast(QueryProgressEvent, SimpleNamespace(progress=None)))
-    listener.onQueryIdle(cast(QueryIdleEvent, None))
+    listener.onQueryTerminated(cast(QueryTerminatedEvent, None))
     assert full.qsize() == 1
 
 

@@ -111,6 +111,17 @@ def test_without_flags_in_the_offsets_the_mode_is_that_of_the_newest_switch(chec
     assert inspected(StoredCheckpoint(str(checkpoint)))["mode"] == "stream"
 
 
+def test_while_the_interval_during_backlog_is_unset_the_mode_is_always_stream(checkpoint: Path) -> None:
+    """As the query's own `mode` and the report say, although a source is in backlog."""
+    (checkpoint / "offsets" / "6").write_text(f"v1\n{{}}\n{json.dumps({**_LIVE, 'isProcessingBacklog': True})}")
+    unset = {name: value for name, value in START.items() if name != "interval_during_backlog_ms"}
+    write(checkpoint, "00000001.jsonl", unset, event("switch", batch=-1, mode="stream", why="the mode at the start"))
+    found = inspected(StoredCheckpoint(str(checkpoint)))
+    assert (found["mode"], found["sources"][0]["is_processing_backlog"]) == ("stream", True)
+    write(checkpoint, "00000001.jsonl", START)
+    assert inspected(StoredCheckpoint(str(checkpoint)))["mode"] == "backlog"
+
+
 @pytest.mark.parametrize(
     ("last", "status"),
     [

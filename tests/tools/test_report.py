@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from backlog_spark.tools.charts import buckets, mode_bars, seconds, size, thousands
+from backlog_spark.common.durations import in_words
+from backlog_spark.tools.charts import buckets, mode_bars, size, thousands
 from backlog_spark.tools.command import command
 from backlog_spark.tools.history import read_history
 from backlog_spark.tools.report import page
@@ -96,6 +97,16 @@ def test_in_backlog_it_says_what_is_left(tmp_path: Path) -> None:
     # 750,000 rows in three batches of 9.8 s: 25,510 rows/s for the last 250,000.
     assert (facts["status"], facts["mode"], facts["rows behind"]) == ("running or killed", "backlog", "250,000")
     assert (facts["rate"], facts["time left"]) == ("25,510 rows/s", "about 9.8 s")
+
+
+def test_the_rate_leaves_out_the_time_that_a_live_source_waited_for_rows(tmp_path: Path) -> None:
+    """As the query's own `rows_per_second` does. In backlog no source waits."""
+    events = story()[:3]
+    parts = {"latestOffset": 900, "addBatch": 90}
+    facts = Page(report(tmp_path / "live", [*events, batch(0, 0, 1, 50, False, parts_ms=parts)])).facts()
+    assert facts["rate"] == "500 rows/s"  # 50 rows in 100 ms
+    facts = Page(report(tmp_path / "backlog", [*events, batch(0, 0, 1, 50, True, parts_ms=parts)])).facts()
+    assert facts["rate"] == "50 rows/s"
 
 
 def test_each_chart_has_its_values_as_a_table(tmp_path: Path) -> None:
@@ -266,9 +277,9 @@ def test_many_batches_are_few_points() -> None:
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
-        (seconds(0), "0 s"), (seconds(0.042), "0.042 s"), (seconds(1.04), "1 s"), (seconds(9.94), "9.9 s"),
-        (seconds(59.4), "59 s"), (seconds(59.6), "1 min"), (seconds(3_599), "59 min 59 s"),
-        (seconds(7_500), "2 h 5 min"), (thousands(0.4), "0.4"), (thousands(9), "9"), (thousands(35_714.3), "35,714"),
+        (in_words(0), "0 s"), (in_words(0.042), "0.042 s"), (in_words(1.04), "1 s"), (in_words(9.94), "9.9 s"),
+        (in_words(59.4), "59 s"), (in_words(59.6), "1 min"), (in_words(3_599), "59 min 59 s"),
+        (in_words(7_500), "2 h 5 min"), (thousands(0.4), "0.4"), (thousands(9), "9"), (thousands(35_714.3), "35,714"),
         (thousands(1_250_000), "1.2 million"), (size(999), "999 bytes"), (size(1_500), "1.5 kB"),
         (size(2_300_000), "2.3 MB"), (size(5e12), "5.0 TB"),
     ],

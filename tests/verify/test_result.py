@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from backlog_spark.verification.reading import pause, render
+from backlog_spark.verification import reading
+from backlog_spark.verification.reading import ReadingLine, pause, render
 from backlog_spark.verification.result import Difference, TargetDiffers, Verification
 
 AT = {
@@ -68,3 +74,24 @@ def test_the_line_shows_the_share_of_chunks() -> None:
     line = render(3, 12, 300_000, 10.0)
     assert line == "verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s"
     assert "100%" in render(0, 0, 0, 0.0)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_how_far_the_reading_is(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Out(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    monkeypatch.setattr(reading, "_EVERY_S", 0.001)
+    monkeypatch.setattr(sys, "stderr", Out())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    reader: Any = SimpleNamespace(
+        chunks=SimpleNamespace(value=3), rows=SimpleNamespace(value=300), tables=SimpleNamespace(chunks=12)
+    )
+    until = time.monotonic() + 20
+    with ReadingLine(reader):
+        while is_terminal and "chunks" not in sys.stderr.getvalue() and time.monotonic() < until:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert ("25%  3 of 12 chunks" in text) is is_terminal

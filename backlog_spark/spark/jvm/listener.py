@@ -22,14 +22,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
-from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, StateReport, Terminated
+from backlog_spark.decide.reports import ProgressReport, Report, SourceReport, StateReport, Terminated
 from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
         SourceProgress,
@@ -127,10 +126,6 @@ class BacklogListener(StreamingQueryListener):
         """Put a `ProgressReport`. Called after each committed batch."""
         self._deliver(lambda: to_report(event.progress))
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Put an `Idle`. Called while triggers find no new data."""
-        self._deliver(lambda: Idle(str(event.id), str(event.runId), event.timestamp))
-
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Put a `Terminated`. Called once at the end of each run."""
         self._deliver(lambda: Terminated(str(event.id), str(event.runId), event.exception))
@@ -174,7 +169,6 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         query_id=str(progress.id),
         run_id=str(progress.runId),
         batch_id=progress.batchId,
-        num_input_rows=progress.numInputRows or 0,
         timestamp=progress.timestamp,
         duration_ms=dict(progress.durationMs),
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),

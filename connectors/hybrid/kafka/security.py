@@ -10,7 +10,7 @@ from typing import Self
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.options import Option, parsed
 
-__all__ = ["SECRET_NAMES", "SECURITY_NAMES", "Secret", "Security", "parse_jaas"]
+__all__ = ["SECRET_NAMES", "SECURITY_NAMES", "Security", "parse_jaas"]
 
 _NAME = "kafka.sasl.jaas.config"
 _MODULES = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
@@ -97,15 +97,6 @@ SECRET_NAMES = (
     *("ssl.keystore.password", "ssl.truststore.password"),  # refused, but Spark has seen them before
 )
 """Properties with secret values."""
-
-
-class Secret(str):
-    """A text that hides its value: clients write their configuration into their logs."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
 
 
 @dataclass(frozen=True)

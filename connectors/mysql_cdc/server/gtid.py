@@ -108,10 +108,6 @@ class GtidSet:
                 return False
         return True
 
-    def gaps(self) -> list[str]:
-        """The sources whose numbers have a gap. Commits out of binary log order leave one for a moment."""
-        return [source for source, ranges in self._ranges.items() if len(ranges) > 1]
-
     def add_range(self, source: str, first: int, last: int) -> None:
         """Add transactions ``first`` to ``last`` of a source."""
         ranges = self._ranges.setdefault(source, [])

@@ -42,7 +42,7 @@ def test_times_of_commits_are_those_of_one_batch() -> None:
     first = replace(snapshot_done().at(BinlogPosition("binlog.000007", 300)), committed_ms=(1_000, 2_000))
     assert Offset.from_json(json.loads(json.dumps(first.to_json()))) == first
     assert committed_ms(first.to_json()) == (1_000, 2_000)
-    for later in (first.at(END), first.quiet()):
+    for later in (first.at(END), first.quiet(), first.without([("d", "t")], come_back=False)):
         assert committed_ms(later.to_json()) is None
 
 

@@ -96,8 +96,6 @@ class TableCare:
         deltalake's options for the table's storage.
     compact : bool, default True
         Merge small files. If False, only write checkpoints and clean up the log.
-    share : float, default 0.1
-        Maximum share of the total time that maintenance may take.
     clock : callable, optional
         Returns seconds that never decrease.
     """
@@ -107,13 +105,12 @@ class TableCare:
         storage_options: Mapping[str, str] | None = None,
         *,
         compact: bool = True,
-        share: float = _SHARE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._storage_options = dict(storage_options or {})
         self._compact = compact
         self._clock = clock
-        self._share = TimeShare(share)
+        self._share = TimeShare(_SHARE)
         self._batches = 0
         self._more = False  # the last call left files to merge for the next
         self._left: set[str] = set()
