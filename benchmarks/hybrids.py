@@ -1,7 +1,7 @@
 """Files, then Kafka: ``bs.source("hybrid")`` against ``bs.hybrid``, which runs Spark's own readers one after the other.
 
 Both read ``--rows`` rows of 8 mixed columns from 16 files, then a tenth as many JSON records from a topic of 4
-partitions, at local[2] and with an interval during backlog of 0. Both append to a Delta table: `DeltaAppend`, and
+partitions, at local[2,4] and with an interval during backlog of 0. Both append to a Delta table: `DeltaAppend`, and
 ``writeStream.format("delta")``. The topic is complete before the query starts. Broker and query share the machine.
 Each run has a new checkpoint and a new table. Times are those of the table's commits.
 
