@@ -12,6 +12,7 @@ import logging
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 __all__ = [
     "Unequal",
@@ -24,6 +25,8 @@ __all__ = [
     "result",
     "show",
 ]
+
+Measured = TypeVar("Measured")
 
 
 class Unequal(Exception):
@@ -91,8 +94,10 @@ def progress(text: str) -> None:
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def interleave(candidates: Mapping[str, Callable[[], float]], runs: int) -> dict[str, list[float]]:
-    """Seconds of each candidate's runs: one warm-up of each, then ``runs`` rounds in which each runs once.
+def interleave(candidates: Mapping[str, Callable[[], Measured]], runs: int) -> dict[str, list[Measured]]:
+    """Seconds, or other figures, of each candidate's runs.
+
+    There is one warm-up of each, then ``runs`` rounds in which each runs once.
 
     A candidate times itself, so that it can prepare and clean up outside of the measured time. Rounds spread other load
     of the machine evenly over all candidates.
@@ -100,14 +105,14 @@ def interleave(candidates: Mapping[str, Callable[[], float]], runs: int) -> dict
     Parameters
     ----------
     candidates : mapping of str to callable
-        Name, and a function that runs the candidate once and returns its seconds.
+        Name, and a function that runs the candidate once and returns its figures, mostly its seconds.
     runs : int
         Measured runs of each.
     """
     for name, run in candidates.items():
         progress(f"warm-up: {name}")
         run()
-    times: dict[str, list[float]] = {name: [] for name in candidates}
+    times: dict[str, list[Measured]] = {name: [] for name in candidates}
     for number in range(1, runs + 1):
         for name, run in candidates.items():
             progress(f"run {number} of {runs}: {name}")

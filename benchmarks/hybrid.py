@@ -20,7 +20,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from servers.session import local_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["run"]
+__all__ = ["run", "write_topic"]
 
 _FILES, _PARTITIONS, _RECORD = 16, 4, 120
 _OF_DELTA = 5
@@ -59,15 +59,16 @@ def _write_files(spark: SparkSession, folder: Path, rows: int) -> None:
     frame.write.option("parquet.block.row.count.limit", _PER_TRIGGER).parquet(str(folder))
 
 
-def _write_topic(broker: str, rows: int) -> None:
+def write_topic(broker: str, topic: str, values: Iterable[bytes], partitions: int = _PARTITIONS) -> None:
+    """Make a topic with these records, evenly over its partitions."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 20, "queue.buffering.max.messages": 200_000})
-    for number in range(rows):
-        producer.produce(_TOPIC, f"{number:0{_RECORD}}".encode(), partition=number % _PARTITIONS)
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % partitions)
         if not number % 50_000:
             producer.flush()
     producer.flush()
@@ -183,7 +184,7 @@ def run(arguments: argparse.Namespace) -> None:
         bs.register(spark)
         progress(f"writing {rows:,} rows and {records:,} records")
         _write_files(spark, folder / "files", rows)
-        _write_topic(server.address(), records)
+        write_topic(server.address(), _TOPIC, (f"{number:0{_RECORD}}".encode() for number in range(records)))
         bench = _Bench(spark, folder, server.address(), rows, records)
         progress("comparing the results")
         parquet = spark.read.schema(_DDL).parquet(bench.files)

@@ -50,6 +50,17 @@ A Kafka phase has an end with `endingOffsets`.
 `spark.readStream.format("hybrid")` works alone too. Then set `metadataLocation`, a directory beside the checkpoint. A
 query of `backlog_spark` sets it itself.
 
+## This source, or Spark's own readers
+
+There are two ways to read files and then Kafka. **Take this source, `bs.source("hybrid")`.** Take
+[`bs.hybrid`](rules.md#sparks-own-readers-as-phases), which runs Spark's own readers one after the other, if reading the
+files takes too long, or if only Spark reads their format. `make bench CASE=hybrids` measures both on your machine, and
+`bs.explain(query)` says which of the two a query has.
+
+@both@
+Both fix Kafka's start before they read files, can begin at the time of the newest row, drop duplicates by key, and
+read each row once.
+
 Before its first `start` returns, a query of `backlog_spark` checks that everything in the options exists: directories,
 tables, topics, brokers, and columns if the data declare them. It refuses a path without any file (`allowEmpty=true`
 accepts it), and a `subscribePattern` that matches no topic. A plain `readStream` finds the same mistakes when it reads.
@@ -133,6 +144,76 @@ Columns that are not declared are not checked.
 
 """
 
+_BOTH = (
+    ("formats of files", "Parquet, ORC, JSON, CSV", "all of Spark's streams of files, also text, XML and Avro"),
+    (
+        "other old data",
+        "a version of a Delta table",
+        "any source that can be read as a stream and ends with `availableNow`",
+    ),
+    ("Parquet and ORC", "read in Python, as Arrow batches", "read in the JVM: faster"),
+    ("dates in Spark's old calendar", "refused", "converted"),
+    ("file systems", "of fsspec", "of Hadoop"),
+    ("Avro in Kafka with a Schema Registry", "yes", "no: `from_avro` of Spark knows no registry"),
+    ("keyed operators, SQL, pipelines", "yes", "no: one DataFrame, changed by Spark's own operations"),
+    ("where rows go", "sinks of `bs`, such as `DeltaUpsert`", "your own `DataStreamWriter`, also `foreachBatch`"),
+    ("plain `spark.readStream`", "yes, also in [other versions of Spark](spark_versions.md) and Spark Connect", "no"),
+    (
+        "a query of its own for each phase",
+        "no: all phases give the columns of `schema`",
+        "a function for each phase selects, casts, filters",
+    ),
+    ("from one phase to the next", "the same run goes on", "the run ends and another one starts, which takes seconds"),
+    ("interval during backlog of 0", "one commit for all phases with an end", "one commit for each"),
+    (
+        "interval during backlog above 0",
+        "sizes batches; large Parquet and ORC files are cut",
+        "limits that your function takes from `ctx.read_limit` or `ctx.scaled`; whole files",
+    ),
+    (
+        "list of files",
+        "fixed at the first start; a file that was changed stops the query",
+        "made again at each start of the phase",
+    ),
+    (
+        "mistakes in paths, topics and columns",
+        "refused before the first `start` returns",
+        "found when Spark reads the phase",
+    ),
+    (
+        "Kafka is backlog again",
+        "`backlogLagThreshold`, `backlogOffsetsThreshold`",
+        "[rules](rules.md), also on watermark and busy ratio",
+    ),
+    ("open and aborted transactions", "not read (`read_committed`)", "read, unless `kafka.isolation.level` is set"),
+    (
+        "malformed record of Kafka, FAILFAST",
+        "the error has topic, partition and offset, and no value",
+        "the error has the value, and no partition or offset",
+    ),
+    ("malformed record of Kafka, DROPMALFORMED", "no row", "not possible: `from_json` and `from_csv` refuse this mode"),
+    (
+        "a time of day without a date, as a timestamp",
+        "malformed: a replay would give another day",
+        "that time on the day of the read",
+    ),
+    (
+        "topic, partition, offset or file of a row",
+        "`metadataColumns`",
+        "select Spark's columns in the phase's function",
+    ),
+    (
+        "Kafka's client",
+        "librdkafka; no jar. Some of Java's properties are refused",
+        "Java's, from Spark's Kafka package",
+    ),
+    (
+        "another thread starts a plain query meanwhile",
+        "works",
+        "may be refused while a phase starts ([sessions](rules.md#sparks-own-readers-as-phases))",
+    ),
+)
+
 _OPTIONS = """# Options of hybrid
 
 The source itself is described in [hybrid](hybrid.md).
@@ -166,8 +247,9 @@ def redaction_line() -> str:
 def pages() -> dict[str, str]:
     """File name -> text: the source, and its options."""
     columns = "".join(f"| `{name}` | {kind} |\n" for name, kind in METADATA.items())
+    both = "".join(f"| {' | '.join(row)} |\n" for row in _BOTH)
     text = (
-        _TEXT
+        _TEXT.replace("@both@", '| | `bs.source("hybrid")` | `bs.hybrid` |\n|---|---|---|\n' + both)
         + "All options are in [Options of hybrid](hybrid_options.md).\n\n"
         + _SECRETS.format(line=redaction_line())
         + "## Metadata columns\n\nNULL in phases that do not have the column.\n\n"

@@ -1,4 +1,4 @@
-"""Prints the operators of a stream or of a running query, with the vehicle that carries each."""
+"""Prints what a stream or a running query reads, and its operators with the vehicle that carries each."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
+from backlog_spark.spi.registry import advice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.fold import Fold
     from backlog_spark.runner.keyed_query import KeyedPlan
     from backlog_spark.runner.query import BacklogQuery
+    from backlog_spark.runner.runs import QueryRuns
 
 __all__ = ["explain", "explained"]
 
@@ -39,20 +41,21 @@ _LONGEST: Final = 160
 _SORTED_BATCH: Final = "spark.backlog.sortedBatch.enabled"
 
 
-def explain(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None = None) -> None:
+def explain(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> None:
     """Print the operators of a stream or of a query, as ``DataFrame.explain`` does; see `explained`."""
     print(explained(thing, spark=spark))
 
 
-def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None = None) -> str:
+def explained(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> str:
     """The operators as a tree, each above its inputs.
 
     For each keyed operator it shows its vehicle, and why. For a started query that is the present vehicle, otherwise
-    the one that follows from the settings.
+    the one that follows from the settings. Below a source ``hybrid``, and for a query of `hybrid`, it says which of the
+    two this is, and when to take the other one.
 
     Parameters
     ----------
-    thing : BacklogStream or BacklogQuery
+    thing : BacklogStream, BacklogQuery or NativeQuery
         The schemas of a stream's sources are loaded.
     spark : SparkSession, optional
         For a stream. Default: the active session.
@@ -63,9 +66,12 @@ def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None
         If an operator refuses its input, and without a session.
     """
     from backlog_spark.runner.query import BacklogQuery
+    from backlog_spark.runner.runs import QueryRuns
 
     if isinstance(thing, BacklogQuery):
         return _of_query(thing)
+    if isinstance(thing, QueryRuns):
+        return "\n".join([_state(thing), *(f"  {line}" for line in thing.explained())])
     from pyspark.sql import SparkSession
 
     session: Any = spark or SparkSession.getActiveSession()
@@ -78,11 +84,15 @@ def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None
 
 def _of_query(query: BacklogQuery) -> str:
     keyed, root = query.keyed, query.node
-    state = f"query {query.name}: {query.mode} mode, {query.backlogProgress.rows} rows committed"
+    state = _state(query)
     if keyed is None:
         return "\n".join([state, *_lines(root, None, lambda node: "", 1)])
     why = _why(query, keyed)
     return "\n".join([state, *_lines(root, lambda node: keyed.folds[node.name], lambda node: why, 1)])
+
+
+def _state(query: QueryRuns) -> str:
+    return f"query {query.name}: {query.mode} mode, {query.backlogProgress.rows} rows committed"
 
 
 def _lines(
@@ -100,6 +110,8 @@ def _lines(
     yield "  " * depth + label + (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     if isinstance(node, KeyedNode):
         yield "  " * depth + "  * " + why(node)
+    if isinstance(node, SourceNode) and (told := advice(node.spec.format, node.spec.options)):
+        yield "  " * depth + "  * " + told
     for parent in node.inputs if isinstance(node, UnionNode) else node.parents:
         yield from _lines(parent, fold, why, depth + 1)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, partialmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.readwriter import to_str
 from pyspark.sql.streaming import DataStreamReader
@@ -44,6 +44,10 @@ __all__ = ["CONF", "NativeHybrid", "hybrid", "pinned", "starting_offsets"]
 _METADATA = "phases"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION = 1
+_ADVICE: Final = (
+    'bs.hybrid runs Spark\'s own readers, one phase after the other. Take bs.source("hybrid"), the default for files, '
+    "then Kafka, unless reading the files then takes too long, or only Spark reads their format."
+)
 _KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
 # Of Spark's Kafka source: where it begins.
 _STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
@@ -214,6 +218,10 @@ class NativeHybrid:
     def phases(self) -> tuple[str, ...]:
         """Their names."""
         return tuple(self._phases)
+
+    def explained(self, phase: int) -> list[str]:
+        """The phases and the present one, for `backlog_spark.explain`, and when to take the other hybrid source."""
+        return [f"phases of {self.name}: {', '.join(self.phases)}; now {self.phases[phase]}", f"  * {_ADVICE}"]
 
     @property
     def starting_timestamp(self) -> int | None:

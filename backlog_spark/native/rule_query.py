@@ -172,6 +172,10 @@ class NativeQuery(QueryRuns):
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 
+    def explained(self) -> list[str]:
+        """See `QueryRuns`."""
+        return self._source.explained(self._phase) if self._source else []
+
     def _described(self) -> dict[str, Any]:
         return {
             "interval_ms": self.intervals.interval_ms,

@@ -120,6 +120,10 @@ class QueryRuns(QueryHandle):
     def _described_run(self) -> dict[str, Any]:
         """What the present run is and why, for the event log."""
 
+    def explained(self) -> list[str]:
+        """What the query reads, for `backlog_spark.explain`: a line each, none if only the user's function knows it."""
+        return []
+
     def _check_driver(self, batch_id: int) -> None:
         """Check that this driver may write a batch. Called before anything of it is written.
 

@@ -30,6 +30,7 @@ __all__ = [
     "CONNECTORS",
     "KEEPS_METADATA",
     "add_connector",
+    "advice",
     "check_options",
     "check_resume",
     "check_signal",
@@ -80,9 +81,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         `BacklogError` if something in the options does not exist. It may have ``check_resume(options, offset)``,
         called at later starts with the checkpoint's newest offset of the source, as JSON: it raises a `BacklogError` if
         the source cannot continue with these options. For pipelines in a file it may have ``check_options(options)``,
-        ``documented_options()`` and ``examine(options)``; see the functions of these names. Executors must have the
-        module too. The class may
-        have ``secrets``, a regular expression for the whole names of options whose values Spark must not show.
+        ``documented_options()`` and ``examine(options)``, and for `explain` ``advice(options)``; see the functions of
+        these names. Executors must have the module too. The class may have ``secrets``, a regular expression for the
+        whole names of options whose values Spark must not show.
     """
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:
@@ -158,6 +159,13 @@ def examine(source_format: str, options: Mapping[str, str]) -> Examination | Non
     found = _function(source_format, "examine")
     made: Examination | None = found(options) if found else None
     return made
+
+
+def advice(source_format: str, options: Mapping[str, str]) -> str:
+    """When to take another source instead, for `explain`. Empty if the connector's module has no ``advice``."""
+    found = _function(source_format, "advice")
+    text: str = found(options) if found else ""
+    return text
 
 
 def check_start(source_format: str, options: Mapping[str, str]) -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .examination import examine
-from .source import HybridDataSource, check_options, check_start, documented_options, inspect
+from .source import HybridDataSource, advice, check_options, check_start, documented_options, inspect
 
-__all__ = ["HybridDataSource", "check_options", "check_start", "documented_options", "examine", "inspect"]
+__all__ = ["HybridDataSource", "advice", "check_options", "check_start", "documented_options", "examine", "inspect"]

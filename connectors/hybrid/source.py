@@ -29,6 +29,7 @@ from .reader import HybridStreamReader
 
 __all__ = [
     "HybridDataSource",
+    "advice",
     "check_columns",
     "check_options",
     "check_start",
@@ -40,6 +41,11 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+_ADVICE = (
+    'bs.source("hybrid") is the default for files, then Kafka. Take bs.hybrid, Spark\'s own readers, if reading the '
+    "files takes too long, or if only Spark reads their format."
+)
 
 
 def make_phases(options: HybridOptions) -> list[Phase]:
@@ -66,6 +72,11 @@ def make_phases(options: HybridOptions) -> list[Phase]:
                 "Put it last, or bound it with endingOffsets.",
             )
     return phases
+
+
+def advice(options: Mapping[str, str]) -> str:
+    """When to take `bs.hybrid` instead. Empty for a single phase, which `bs.hybrid` refuses."""
+    return _ADVICE if len(HybridOptions.parse(options).kinds) > 1 else ""
 
 
 def check_options(options: Mapping[str, str]) -> None:

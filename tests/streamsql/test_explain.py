@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
@@ -13,7 +16,8 @@ from tests.operators.events import events, source
 from tests.operators.scripted import append
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
 
 
 def test_streams(spark: SparkSession, streams: dict[str, bs.BacklogStream], capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +57,50 @@ def test_streams(spark: SparkSession, streams: dict[str, bs.BacklogStream], caps
     )
     with pytest.raises(bs.BacklogError, match="no column 'nothing'"):
         bs.explained(a.key_by("user").over("sum(nothing)"), spark=spark)
+
+
+def test_the_two_hybrid_sources_name_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    for folder in ("old", "live"):
+        pq.write_table(pa.table({"n": [1, 2, 3]}), (tmp_path / folder).with_suffix(".parquet"))
+    options = {"path": str(tmp_path / "old.parquet"), "schema": "n BIGINT", "metadataLocation": str(tmp_path / "m")}
+    kafka = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "valueFormat": "json"}
+    text = bs.explained(bs.source("hybrid", name="orders", options={**options, **kafka}), spark=spark)
+    assert text == (
+        "source orders: hybrid\n"
+        '  * bs.source("hybrid") is the default for files, then Kafka. Take bs.hybrid, Spark\'s own readers, if '
+        "reading the files takes too long, or if only Spark reads their format."
+    )
+    alone = bs.source("hybrid", name="orders", options={**options, "phases": "files"})
+    assert bs.explained(alone, spark=spark) == "source orders: hybrid"
+
+    def phase(name: str) -> Callable[[DataStreamReader, bs.RunContext], DataFrame]:
+        return lambda reader, ctx: reader.schema("n BIGINT").parquet(str(tmp_path / f"{name}*"))
+
+    query = bs.backlog_query(
+        lambda ctx: ctx.frame.writeStream.format("noop"),
+        name="both", checkpoint=str(tmp_path / "c"), spark=spark,
+        source=bs.hybrid(spark, "orders", phases={name: phase(name) for name in ("old", "live")}),
+    )  # fmt: skip
+    try:
+        wait(lambda: query.backlogProgress.rows == 6, query)
+        assert bs.explained(query) == (
+            "query both: stream mode, 6 rows committed\n"
+            "  phases of orders: old, live; now live\n"
+            '    * bs.hybrid runs Spark\'s own readers, one phase after the other. Take bs.source("hybrid"), the '
+            "default for files, then Kafka, unless reading the files then takes too long, or only Spark reads their "
+            "format."
+        )
+    finally:
+        query.stop()
+    rate = spark.readStream.format("rate").load()
+    plain = bs.backlog_query(
+        lambda ctx: rate.writeStream.format("noop"), name="rates", checkpoint=str(tmp_path / "r"), spark=spark
+    )
+    try:
+        assert bs.explained(plain).startswith("query rates: stream mode, ")
+        assert "\n" not in bs.explained(plain)
+    finally:
+        plain.stop()
 
 
 def doubled(frame: object) -> object:

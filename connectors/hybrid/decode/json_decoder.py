@@ -44,8 +44,15 @@ _LARGEST_SECONDS = (2**63 - 1) // 1_000_000
 # Texts that pyarrow takes for numbers and Spark does not, or only with an option. They may also occur in strings.
 _NON_FINITE = r"[:,\[]\s*[-+]?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
 _ODD = (b"\0", b"NaN", b"Inf")
-# If an exponent makes a number with a fraction too large for `_WIDE`, pyarrow silently returns another number.
-_MAY_OVERFLOW = r"[0-9][eE]\+?[0-9][0-9]|[0-9.]{28,}[eE]\+?[0-9]"
+# Numbers, also in quotes, that pyarrow must not see where a decimal is declared. Digits around an e in other texts,
+# such as UUIDs, do not count. If an exponent makes a number with a fraction too large for `_WIDE`, pyarrow silently
+# returns another number. With more than 114 digits after the point it reads beyond its table of powers: 1e-999999999
+# ends the process.
+_MAY_OVERFLOW = (
+    r'[:,\[]\s*"?[-+]?(?:[0-9.]+[eE]\+?[0-9][0-9]+|[0-9.]{28,}[eE]\+?[0-9]|[0-9.]+[eE]-0*[1-9][0-9][0-9]+'
+    r'|[0-9]*\.[0-9]{16,}[eE]-0*[6-9][0-9]|[0-9]*\.[0-9]{56,}(?:[eE]-?[0-9]+)?)"?\s*[,}\]]'
+    r"|\\u00(?:3[0-9]|[46]5|2[bBdDeE])"  # the characters of a number, escaped
+)
 # The record number in pyarrow's error.
 _ROW = re.compile(r" in row (\d+)")
 # With fewer good records the exact path is as fast as a failed attempt of the fast one.

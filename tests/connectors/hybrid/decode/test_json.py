@@ -381,6 +381,32 @@ def test_decimals_with_an_exponent(number: str) -> None:
     assert found.columns[0].to_pylist() == [Decimal("12.50") if number == "1.25e1" else None, Decimal("0.00")]
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e-999999999",
+        '"-1.5E-0999999999"',
+        '"\\u0031e-999999999"',
+        "0." + "0" * 300 + "1",
+        f"0.{'1' * 16}e-99",
+        "1e-115",
+    ],
+    ids=lambda number: number[:20],
+)
+def test_decimals_with_more_digits_than_arrow_can_shift(number: str) -> None:
+    """pyarrow would read beyond a table of its own; the first ones ended the process."""
+    schema = pa.schema([("a", pa.decimal128(38, 10)), ("id", pa.string())])
+    records = [f'{{"a": {number} ,"id":"{i}"}}'.encode() for i in range(3)]
+    assert rows("json", schema, records) == [(Decimal(0), str(i)) for i in range(3)]
+
+
+def test_digits_around_an_e_in_a_text_keep_the_fast_path() -> None:
+    schema = pa.schema([("a", pa.decimal128(10, 2)), ("id", pa.string())])
+    texts = ["4f9e1234-9e45-4e12-8e-345-1e99ab12cdef", "9e12", "x1e-999999999"]
+    records = [f'{{"id":"{text}x","a":1.5}}'.encode() for text in texts]
+    assert both_roads("json", schema, records) == len(records)
+
+
 def test_the_fast_path_takes_most_records() -> None:
     """Otherwise the property above would prove nothing."""
     flat = pa.schema([f for f in COLUMNS if f.name not in ("m", "ms")])
