@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.connectors.mysql_cdc.binlog import prefetched_rows as ahead
 from backlog_spark.connectors.mysql_cdc.binlog.prefetched_rows import carried, packed
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.connectors.mysql_cdc.stream.reader import BinlogPartition, MySqlCdcStreamReader
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
@@ -112,11 +114,10 @@ def test_limited_batches_have_their_own_rows(mysql: MySQLServer) -> None:
     assert found == [[10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
 
 
-def test_batches_without_a_limit_of_the_users_grow_while_they_leave_rows_behind(
-    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MySqlOptions, "max_rows", 200)
-    stream, offset = at_the_log(mysql)
+def test_batches_without_a_limit_of_the_users_grow_while_they_leave_rows_behind(mysql: MySQLServer) -> None:
+    _, offset = at_the_log(mysql)
+    given = options(mysql, "ahead.t")
+    stream = MySqlCdcStreamReader(replace(MySqlOptions.parse(given), max_rows=200), check(given))
     for number in range(10, 1_000):
         mysql.execute(f"INSERT INTO ahead.t (id) VALUES ({number})")
     taken, ids = [], []
