@@ -101,6 +101,7 @@ def test_fingerprints_of_different_reads_differ(spark: SparkSession, other: list
     assert fingerprint(frame, frame.schema) != fingerprint(spark.createDataFrame(other, SCHEMA), frame.schema)
 
 
+@pytest.mark.slow
 def test_fingerprint_ignores_order_and_the_types_of_a_reader(spark: SparkSession) -> None:
     frame = spark.createDataFrame(ROWS, SCHEMA)
     other = spark.createDataFrame(list(reversed(ROWS)), "id int, a string, b string")

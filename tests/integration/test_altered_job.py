@@ -140,6 +140,7 @@ def columns_of(spark: SparkSession, path: Path) -> list[str]:
     return list(spark.read.format("delta").load(str(path)).columns)
 
 
+@pytest.mark.slow
 def test_an_aggregate_stops_and_says_why(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     mysql.execute("CREATE TABLE alters.s (id INT PRIMARY KEY, k BINARY(4), n INT)")
     mysql.execute("INSERT INTO alters.s VALUES (1, 'a', 1), (2, 'b', 2)")

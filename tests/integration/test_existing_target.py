@@ -63,6 +63,7 @@ def contents(spark: SparkSession, path: Path) -> Counter[Any]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "during"),
     [(1, "0"), (2, "1 s"), *(pytest.param(n, "0" if n % 2 else "1 s", marks=pytest.mark.grid) for n in range(3, 9))],

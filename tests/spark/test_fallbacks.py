@@ -207,6 +207,7 @@ def test_phases_of_sparks_own_files(spark: SparkSession, tmp_path: Path) -> None
     assert (set(found[:2]), found[2:]) == ({0, 1}, [2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plainly")
 def test_a_keyed_query_goes_to_stream_mode_and_back(spark: SparkSession, tmp_path: Path) -> None:
     """Sorted batches, hand-over, live batches, and a run that ends because of later backlog."""

@@ -190,6 +190,7 @@ def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
     return {name: [*tables, flush(tables)] for name, tables in made.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backlog"),
     [("version", 2)]
