@@ -190,6 +190,7 @@ def sorted_run(
     return out, combine(states, state)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(ROWS, ROWS, st.lists(st.integers(0, 100), max_size=6), st.lists(st.integers(0, 100), max_size=6))
 def test_sorted_then_stream_is_stream(first: list[Any], second: list[Any], cuts: list[int], more: list[int]) -> None:

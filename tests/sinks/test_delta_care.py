@@ -236,6 +236,7 @@ def every_type(number: int) -> pa.Table:
     return pa.table({"day": pa.array([date(2024, 1, 1), None]), "even": [number % 2 == 0, None], **columns})
 
 
+@pytest.mark.slow
 def test_values_of_every_type_and_their_bounds_stay(tmp_path: Path) -> None:
     for number in range(60):
         write_deltalake(tmp_path, every_type(number), mode="append", partition_by=["day", "even"])

@@ -95,6 +95,7 @@ def test_state_is_what_the_batches_made_it(batches: list[dict[str, Any]]) -> Non
         group.check()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES)
 def test_of_an_operator_with_timers_whole_buckets_are_written(batches: list[dict[str, Any]]) -> None:
@@ -105,6 +106,7 @@ def test_of_an_operator_with_timers_whole_buckets_are_written(batches: list[dict
         group.check()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES, BATCHES)
 def test_accumulators_that_were_added_are_null(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:

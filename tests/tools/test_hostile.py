@@ -57,6 +57,7 @@ def one_line(told: Told, expected: str) -> None:
     assert re.search(expected, told.err), told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", FILES)
 def test_what_is_no_pipeline(call: Callable[..., Told], command: str, tmp_path: Path) -> None:
     file = tmp_path / BAD

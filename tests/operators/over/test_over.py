@@ -189,6 +189,7 @@ def folded(functions: str, unit: str, preceding: int | None, order: str | None =
     return OverFold(("user",), parse_over(functions), schema, 4, preceding=preceding, unit=unit, order=order)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     some_rows(), FRAMES, st.lists(st.integers(0, 40), max_size=5),

@@ -202,6 +202,7 @@ def test_the_exact_path_sees_only_bad_records() -> None:
     assert seen == [2]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(
     schemas.filter(lambda s: not any(pa.types.is_nested(f.type) for f in s)).flatmap(

@@ -47,6 +47,7 @@ texts = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS, ids=repr)
 @given(st.lists(st.one_of(st.none(), texts), max_size=60))
 def test_many_are_as_one(formats: Formats, some: list[str | None]) -> None:

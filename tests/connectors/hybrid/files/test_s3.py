@@ -71,6 +71,7 @@ def options(endpoint: str, path: str = "s3://bucket/data", **more: str) -> dict[
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["s3://bucket/data", "s3a://bucket/d?ta/k={0,1,2}", "s3://bucket/*/*/*.parquet"])
 def test_partitions_of_a_bucket(bucket: s3fs.S3FileSystem, endpoint: str, path: str) -> None:
     source = FilePhase("old", options(endpoint, path, basePath="s3://bucket/data"))

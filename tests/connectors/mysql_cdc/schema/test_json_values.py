@@ -123,6 +123,7 @@ def test_random_documents(server: MySQLServer, seed: int) -> None:
         assert same(json.loads(text), value), value
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.recursive(
