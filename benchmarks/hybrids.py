@@ -246,8 +246,6 @@ def measure(arguments: argparse.Namespace) -> None:
         conf = {
             "spark.jars": ",".join(map(str, spark_kafka_jars())),
             "spark.backlog.progress": "off",
-            # Our sinks set it for themselves. Delta's default are 50 tasks for each look at the table's state.
-            "spark.databricks.delta.snapshotPartitions": "2",
         }
         spark = local_session("hybrids benchmark", master="local[2,4]", conf=conf)
         stack.callback(spark.stop)

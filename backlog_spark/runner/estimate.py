@@ -62,8 +62,8 @@ class BacklogEstimate:
         self._spark = spark
         self._checkpoint = checkpoint
         self._tracker = tracker
-        self._attempt = (-1, 0)  # the newest batch, and how often the query had failed before
-        self._finished = 0.0  # share of the attempt
+        # The newest batch and how often the query had failed before; the share. One value, as any thread may set it.
+        self._finished = ((-1, 0), 0.0)
 
     def of_all(self) -> tuple[float, int]:
         """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown)."""
@@ -103,9 +103,10 @@ class BacklogEstimate:
         if newest <= self._tracker.last_batch or newest == self._checkpoint.latest_committed():
             return 1.0
         attempt = (newest, self._tracker.progress.restarts)
-        before = self._finished if attempt == self._attempt else 0.0
-        self._attempt, self._finished = attempt, max(before, self._share_of_tasks())
-        return self._finished
+        known, before = self._finished
+        share = max(before if known == attempt else 0.0, self._share_of_tasks())
+        self._finished = attempt, share
+        return share
 
     def _share_of_tasks(self) -> float:
         status = self._spark.sparkContext.statusTracker()
