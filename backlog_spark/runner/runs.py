@@ -26,6 +26,7 @@ from backlog_spark.runner.estimate import BacklogEstimate, SourceRows, rows_befo
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
+from backlog_spark.spark.checkpoint.offset_log import remove_unfinished
 from backlog_spark.spark.jvm.internals import fails_closed, is_usable
 from backlog_spark.spark.jvm.session import session_listener
 from backlog_spark.spark.jvm.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
@@ -195,6 +196,7 @@ class QueryRuns(QueryHandle):
                 self._driver.take()
                 self._recall()
                 self._tracker.rows_before = rows_before(self._checkpoint)
+                remove_unfinished(self._checkpoint)
                 self._query = self._run()
             self._events.started({**self._described(), "python": platform.python_version()})
             self._events.run(str(self._query.runId), self._described_run())
@@ -331,6 +333,7 @@ class QueryRuns(QueryHandle):
             return None
         try:
             self._driver.check()
+            remove_unfinished(self._checkpoint)
             self._query = self._run()
         except Exception as error:
             return self._with_hint(error)

@@ -13,6 +13,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.runner.runs import QueryRuns
+from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm import stop_between_batches as boundaries
 from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spi import registry
@@ -123,6 +124,32 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
         query.stop()
     in_order = list(dict.fromkeys(found))  # of phases; files of one may be equally old
     assert (set(in_order[:4]), set(in_order[4:])) == ({0, 1, 2, 3}, {10, 11})
+
+
+@pytest.mark.parametrize("kind", ["declared", "phases"])
+def test_a_query_starts_though_its_first_entry_is_half_written(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Spark starts a checkpoint without entries only if its directories are empty; a crash leaves temporary files."""
+    checkpoint = Checkpoint(spark, str(tmp_path / "checkpoint"))
+    checkpoint.make_directory("offsets")
+    checkpoint._files.createAtomic(checkpoint._path("offsets", "0"), False).write(
+        b"v1"
+    )  # never closed, as after a crash
+    assert [name for name in checkpoint.names_in("offsets") if name.endswith(".tmp")]
+    files(tmp_path / "in", 0, 1)
+    query: bs.BacklogQuery | bs.NativeQuery
+    if kind == "declared":
+        query = start(spark, tmp_path, "unfinished")
+    else:
+        files(tmp_path / "live", 1, 1)
+        query = bs.backlog_query(
+            lambda ctx: ctx.frame.writeStream.queryName("unfinished").format("noop"),
+            checkpoint=checkpoint.location, spark=spark, source=phases(spark, tmp_path, "in", "live"),
+        )  # fmt: skip
+    try:
+        wait(lambda: query.backlogProgress.rows == 20, query)
+        assert query.exception() is None
+    finally:
+        query.stop()
 
 
 @pytest.mark.parametrize("tells", [True, False])

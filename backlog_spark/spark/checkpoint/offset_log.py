@@ -1,21 +1,38 @@
-"""Adds an entry to Spark's offset log that Spark needs to start but does not always write.
+"""Mends Spark's logs where Spark would not start from what it has left there itself.
 
 Reaches for: the text of Spark's offset log, format 2 (seen in Spark 4.2.0, whose
-``OfflineStateRepartitionUtils.isRepartitionBatch`` fails with ``None.get`` without it). Entries in other formats are
-left as they are. No fallback is needed: without the entry Spark does not start.
+``OfflineStateRepartitionUtils.isRepartitionBatch`` fails with ``None.get`` without an entry that Spark does not always
+write), and the names of its temporary files (``.<batch>.<UUID>.tmp``; seen in Spark 4.2.0, whose
+``MicroBatchExecution.verifyNewCheckpointDirectory`` refuses them). Entries in other formats and other files are left as
+they are. No fallback is needed: without these changes Spark does not start.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backlog_spark.spark.checkpoint.logs import Checkpoint
 
-__all__ = ["add_shuffle_partitions"]
+__all__ = ["add_shuffle_partitions", "remove_unfinished"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_UNFINISHED = re.compile(r"\.\d+\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
+
+
+def remove_unfinished(checkpoint: Checkpoint) -> None:
+    """Remove what a stop or a crash in the middle of writing a query's first entry has left. Called before each start.
+
+    Spark starts a checkpoint without entries only if nothing at all is in the directories of its logs. A
+    temporary file is no entry: it gets its final name when it is complete.
+    """
+    if checkpoint.latest_batch() is not None:
+        return
+    for name in checkpoint.names_in("offsets"):
+        if _UNFINISHED.fullmatch(name):
+            checkpoint.delete(f"offsets/{name}")
 
 
 def add_shuffle_partitions(checkpoint: Checkpoint, partitions: str) -> None:
