@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from backlog_spark.common.durations import format_duration, parse_duration
-from backlog_spark.common.settings import DURING_BACKLOG, FLINK_DURING_BACKLOG, FLINK_INTERVAL, INTERVAL
+from backlog_spark.common.flink_settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL
+from backlog_spark.common.settings import DURING_BACKLOG, INTERVAL
 from backlog_spark.errors import SettingError
 
 __all__ = ["BUILDER_NAMES", "INTERVAL_OPTIONS", "Intervals", "check_intervals", "resolve_intervals"]

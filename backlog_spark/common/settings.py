@@ -13,12 +13,11 @@ from types import MappingProxyType
 from typing import Final
 
 from backlog_spark.common.durations import format_duration, parse_duration
+from backlog_spark.common.flink_settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, check_flink, flink_name, ours
 from backlog_spark.errors import SettingError
 
 __all__ = [
     "DURING_BACKLOG",
-    "FLINK_DURING_BACKLOG",
-    "FLINK_INTERVAL",
     "INTERVAL",
     "MAX_KEY_GROUPS",
     "METRICS_HOST",
@@ -26,6 +25,7 @@ __all__ = [
     "PREFIX",
     "SETTINGS",
     "Setting",
+    "is_read",
     "parse_settings",
     "settings_table",
 ]
@@ -146,9 +146,6 @@ INTERVAL: Final = "spark.backlog.interval"
 METRICS_PORT: Final = "spark.backlog.metrics.port"
 METRICS_HOST: Final = "spark.backlog.metrics.host"
 DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
-# Flink's names. spark-submit drops names that do not begin with "spark.", so they are read with that prefix too.
-FLINK_INTERVAL: Final = "execution.checkpointing.interval"
-FLINK_DURING_BACKLOG: Final = "execution.checkpointing.interval-during-backlog"
 
 # A lasting fault (a full disk, a dropped table) must end the query within minutes, a passing one (a restarting server)
 # must not. The defaults wait 1 + 2 + 4 s. No single wait exceeds a minute.
@@ -228,7 +225,7 @@ _REGISTRY: Final = (
         description=(
             "Let a batch stop firing event-time timers when its commit is due. The next batch starts at once and fires "
             "the rest. Holds for windows, joins and over aggregation, and for functions that allow it "
-            "(`interruptible_timers`)."
+            "(`interruptible_timers`). Flink's name works too, as do its names of other settings in this table."
         ),
         parser=_choice("true", "false"),
     ),
@@ -359,12 +356,12 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType({setting.name: setting
 
 
 def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | None]:
-    """Parse and check the ``spark.backlog.*`` entries of a Spark configuration.
+    """Parse and check the ``spark.backlog.*`` entries of a Spark configuration, and settings of Flink's.
 
     Parameters
     ----------
     conf : mapping of str to str
-        Any Spark configuration; keys that do not start with ``spark.backlog.`` are left alone.
+        Any Spark configuration. Other keys are left alone.
 
     Returns
     -------
@@ -375,17 +372,31 @@ def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | Non
     ------
     SettingError
         For an unknown ``spark.backlog.*`` key; the error has the most similar known one. A misspelt setting would
-        otherwise be ignored silently. And for a malformed or out-of-bounds value.
+        otherwise be ignored silently. For a malformed or out-of-bounds value. For a setting of Flink's without effect
+        here, and for one that contradicts ours.
     """
     values: dict[str, int | float | str | None] = {setting.name: setting.default for setting in SETTINGS.values()}
+    given: dict[str, str] = {}
     for key, text in conf.items():
-        if not key.startswith(PREFIX):
+        if not is_read(key):
             continue
-        setting = SETTINGS.get(key)
-        if setting is None:
+        if flink_name(key):
+            check_flink(key, text)
+        name = ours(key) or key
+        if name in SETTINGS:
+            value = SETTINGS[name].parser(text, key)
+            if name in given and value != values[name]:
+                other = given[name]
+                raise SettingError(key, text, f"contradicts {other} = {conf[other]!r}.", f"Set {name} only.")
+            values[name], given[name] = value, key
+        elif key.startswith(PREFIX):
             raise _unknown(key, text)
-        values[key] = setting.parse(text)
     return values
+
+
+def is_read(key: str) -> bool:
+    """Whether `parse_settings` or the intervals read a key of a Spark configuration."""
+    return key.startswith(PREFIX) or bool(flink_name(key))
 
 
 def _unknown(key: str, text: str) -> SettingError:

@@ -77,6 +77,7 @@ class Coordinator:
         """Whether a source with a flag is in backlog at the newest batch's end: known before the batch is reported."""
         self.names: Mapping[int, str] = {}
         """Names of the declared sources, by Spark's number."""
+        self._no_rows_yet = False
         self._flags: dict[Hashable, bool] = {}  # replaced, never changed: other threads read it
         self._finished: frozenset[Hashable] = frozenset()
         self._last_batch = -1
@@ -176,17 +177,28 @@ class Coordinator:
         """Whether a later stay in backlog may run sorted: what it collects can be merged into the state."""
         return not self.facts.joins_results and (self.ledger is None or self.ledger.is_mergeable)
 
+    @property
+    def _may_sort(self) -> bool:
+        """Whether a stay in backlog may run sorted from here on."""
+        return self.merges or self._is_first_stay
+
+    @property
+    def _is_first_stay(self) -> bool:
+        """Whether a stay that begins now finds no state, although there were batches. Rows of frames are not known."""
+        begun = self.ledger is not None and self.ledger.last_epoch >= 0
+        return self._no_rows_yet and not begun and not self.facts.has_frames
+
     # -- the four questions -------------------------------------------------------------------------------------
 
     def next_run(self, seen: Seen) -> Step:
         """Decide the run to start now. No run is active."""
         facts, run, takes_first, why = self.facts, None, False, "no keyed operator"
-        self.in_backlog = any(seen.in_backlog)
+        self.in_backlog, self._no_rows_yet = any(seen.in_backlog), seen.no_rows_yet
         sorts = (self.in_backlog or self.rules.is_backlog) and facts.sorts_backlog and not self.then.is_last_run
         if facts.is_keyed:
             run, takes_first, why = self._keyed_run(seen, sorts)
         is_sorted = run is not None and run.vehicle is Vehicle.SORTED
-        replays_only = sorts and self.merges and not is_sorted
+        replays_only = sorts and self._may_sort and not is_sorted
         finishes = self._all_finished(seen.finished) and not (is_sorted or replays_only)
         if facts.available_now or is_sorted or replays_only or finishes:
             trigger: int | None = AVAILABLE_NOW
@@ -200,7 +212,9 @@ class Coordinator:
     def _keyed_run(self, seen: Seen, sorts: bool) -> tuple[Run, bool, str]:
         """The run of the keyed operators, whether it takes state in before a sorted one, and why."""
         book = self.ledger or Ledger(0, 0, ())
-        run = book.next_run(seen.planned, seen.committed, in_backlog=sorts, mergeable=self.merges)
+        run = book.next_run(
+            seen.planned, seen.committed, in_backlog=sorts, mergeable=self.merges, is_first_stay=self._is_first_stay
+        )
         if seen.is_replay:
             return run, False, f"batch {seen.planned} is replayed as it was planned"
         if run.vehicle is Vehicle.STREAM:
@@ -210,7 +224,14 @@ class Coordinator:
             return Run(run.first_batch, Vehicle.STREAM), True, "state of the last backlog comes first"
         return run, False, "backlog"
 
-    def at_batch_end(self, in_backlog: Sequence[bool], *, ends_stay: bool = False, is_firing: bool = False) -> Boundary:
+    def at_batch_end(
+        self,
+        in_backlog: Sequence[bool],
+        *,
+        ends_stay: bool = False,
+        is_firing: bool = False,
+        no_rows_yet: bool = False,
+    ) -> Boundary:
         """Decide whether the run ends with a batch; if not, how soon the next one begins.
 
         Parameters
@@ -221,8 +242,10 @@ class Coordinator:
             Whether it is the last batch of a stay in backlog.
         is_firing : bool
             Whether timers that were due in it are left (FLIP-443).
+        no_rows_yet : bool
+            Whether no declared source has given a row, up to the batch's end.
         """
-        self.in_backlog = any(in_backlog)
+        self.in_backlog, self._no_rows_yet = any(in_backlog), no_rows_yet
         # Streaming DataFrames do not end with the backlog: what is left of them is live.
         leaves = (ends_stay and self.facts.has_frames) or self._turns_to_sorted(self.in_backlog)
         ticks = self.step.trigger_ms and self.facts.is_keyed
@@ -276,7 +299,10 @@ class Coordinator:
 
     def _turns_to_sorted(self, in_backlog: bool) -> bool:
         """Whether a stream run must end because the sorted vehicle can read new backlog."""
-        return in_backlog and self.facts.sorts_backlog and self.merges and not self._ends_soon
+        ends_soon = self._ends_soon
+        if self._is_first_stay and not self.then.is_last_run:
+            ends_soon = self.step.ends_by_itself or self.step.finishes  # ``availableNow`` reads it in a run of its own
+        return in_backlog and self.facts.sorts_backlog and self._may_sort and not ends_soon
 
     def _all_finished(self, finished: Sequence[bool]) -> bool:
         return bool(finished) and all(finished) and not self.facts.has_frames

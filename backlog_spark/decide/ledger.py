@@ -95,7 +95,15 @@ class Ledger:
         """Whether the first operator's state can take in what a later stay collects."""
         return not self.operators or bool(self.operators[0][1].get("mergeable"))
 
-    def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool, mergeable: bool = True) -> Run:
+    def next_run(
+        self,
+        planned: int | None,
+        committed: int | None,
+        *,
+        in_backlog: bool,
+        mergeable: bool = True,
+        is_first_stay: bool = False,
+    ) -> Run:
         """The run to start now.
 
         Parameters
@@ -106,6 +114,8 @@ class Ledger:
             Whether the query is in mixed mode and any running source reports backlog.
         mergeable : bool
             Whether the rows of a later stay can be merged into the state. Else it runs as stream.
+        is_first_stay : bool
+            Whether a stay that begins now finds no state, although there were batches: they had no rows.
         """
         if planned is not None and planned != committed:
             return replace(self._run_of(planned), first_batch=planned)
@@ -115,7 +125,7 @@ class Ledger:
         if self.unpublished:
             return Run(first, Vehicle.SORTED, self.last_epoch)
         # Epoch 0 is the one that finds no state: its batches emit what they have. Any other is added to a state.
-        epoch = max(self.last_epoch + 1, 0 if first == 0 else 1)
+        epoch = max(self.last_epoch + 1, 0 if first == 0 or is_first_stay else 1)
         return Run(first, Vehicle.SORTED, epoch) if mergeable or epoch == 0 else Run(first, Vehicle.STREAM)
 
     def _run_of(self, batch: int) -> Run:

@@ -139,6 +139,8 @@ class Seen:
         end of the newest planned batch.
     has_unread_seeds : bool
         Whether there is handed-over state that no stream run may have read yet.
+    no_rows_yet : bool
+        Whether no declared source has given a row, up to the end of the newest planned batch.
     """
 
     planned: int | None = None
@@ -146,6 +148,7 @@ class Seen:
     in_backlog: Sequence[bool] = ()
     finished: Sequence[bool] = ()
     has_unread_seeds: bool = False
+    no_rows_yet: bool = False
 
     @property
     def is_replay(self) -> bool:

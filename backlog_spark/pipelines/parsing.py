@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import choice, nearest
-from backlog_spark.common.settings import PREFIX, parse_settings
+from backlog_spark.common.settings import is_read, parse_settings
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
@@ -296,17 +296,17 @@ class _Parser:
             )  # fmt: skip
         for name, text in found.settings.items():
             at = (*path, "settings", name)
-            if not name.startswith("spark."):
+            if is_read(name):
+                try:
+                    parse_settings({name: text})
+                except SettingError as error:
+                    self._document.fault(at, *told(error))
+            elif not name.startswith("spark."):
                 near = nearest(name, keys_of(PipelineSection))
                 hint = (
                     f"Did you mean {near} of pipeline?" if near else "The names of Spark's settings begin with spark."
                 )
                 self._document.fault(at, f"{name}: there is no such setting.", hint)
-            elif name.startswith(PREFIX):
-                try:
-                    parse_settings({name: text})
-                except SettingError as error:
-                    self._document.fault(at, *told(error))
 
 
 def _field(kind: type[BaseModel], alias: str) -> str:

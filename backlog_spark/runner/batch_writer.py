@@ -97,7 +97,10 @@ class BatchWriter:
                 return parts.coordinator.at_batch_end(flags.in_backlog)
             self._write_keyed(parts.keyed, batch, info, flags)
         return parts.coordinator.at_batch_end(
-            flags.in_backlog, ends_stay=parts.keyed.stay_ended, is_firing=parts.keyed.is_firing
+            flags.in_backlog,
+            ends_stay=parts.keyed.stay_ended,
+            is_firing=parts.keyed.is_firing,
+            no_rows_yet=flags.no_rows_yet,
         )
 
     def _write_keyed(self, keyed: KeyedPlan, batch: DataFrame, info: BatchInfo, flags: BatchFlags) -> None:

@@ -175,7 +175,7 @@ class KeyedPlan:
             ledger = self._state_handover.publish(ledger)
         if step.takes_state_first:
             self._state_handover.read_by_stream()
-        if planned is None:
+        if planned is None or ledger.last_epoch < 0:
             ledger = replace(ledger, puts_out_each=not self._coordinator.facts.collects_backlog)
         ledger = ledger.begin(run)
         self._state_handover.write(ledger)

@@ -123,6 +123,7 @@ class BacklogQuery(QueryRuns):
                 in_backlog=flags.in_backlog,
                 finished=flags.finished,
                 has_unread_seeds=keyed is not None and keyed.has_unread_seeds(),
+                no_rows_yet=flags.no_rows_yet,
             )
         )
 

@@ -9,6 +9,9 @@ flags.
 ``isSnapshot`` of a source that first reads a complete snapshot of its tables: true as long as rows of it follow after
 this offset, false afterwards. Here an absent flag is neither.
 
+``noRowsYet`` says that the source has given no row up to this offset. Then a backlog that begins here is still the
+first one of keyed operators. Without it they may have state.
+
 For display an offset may also have the numbers ``rows`` (read so far), ``total`` (an estimate of all rows of the
 backlog), and ``committedMs``: when the oldest and the newest row of the batch that ends here were committed at the
 source, in milliseconds since 1970.
@@ -26,6 +29,7 @@ from backlog_spark.common.figures import rows_left
 
 __all__ = [
     "FILLS",
+    "NO_ROWS_YET",
     "BatchFlags",
     "committed_ms",
     "fills",
@@ -41,6 +45,7 @@ __all__ = [
 ]
 
 
+NO_ROWS_YET = "noRowsYet"
 FILLS = "fills"
 """A list of [database, table, values]: the columns to fill, one row as an Arrow stream, in base64."""
 
@@ -158,6 +163,11 @@ class BatchFlags:
     def finished(self) -> list[bool]:
         """Whether each source has finished, at the batch's end."""
         return list(map(is_finished, self.ends))
+
+    @cached_property
+    def no_rows_yet(self) -> bool:
+        """Whether no source has given a row, up to the batch's end."""
+        return all(end is None or end.get(NO_ROWS_YET) is True for end in self.ends)
 
     @cached_property
     def rows_in_backlog(self) -> list[bool]:

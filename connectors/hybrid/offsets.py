@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.offset_flags import NO_ROWS_YET
 
 from .phases import Position
 
@@ -43,6 +44,8 @@ class HybridOffset:
         For phases that have not begun: their state when the query first started, by phase number.
     fixed_ms : int or None
         When all of them had been pinned, in milliseconds since 1970; None when all have begun.
+    no_rows_yet : bool
+        No row has been given up to here. Only a source of one phase without an end says so.
     """
 
     phases: tuple[str, ...]
@@ -57,6 +60,7 @@ class HybridOffset:
     total: int | None = None
     pinned: Mapping[str, Position] = field(default_factory=dict)
     fixed_ms: int | None = None
+    no_rows_yet: bool = False
 
     def last_of(self, phase: int) -> Position:
         """The last position in a phase, up to this offset."""
@@ -77,6 +81,7 @@ class HybridOffset:
             **({} if self.total is None else {"total": self.total}),
             **({"pinned": dict(self.pinned)} if self.pinned else {}),
             **({} if self.fixed_ms is None else {"fixedAt": self.fixed_ms}),
+            **({NO_ROWS_YET: True} if self.no_rows_yet else {}),
             "isBacklog": self.is_backlog,
             "isProcessingBacklog": self.is_processing_backlog,
             "isFinished": self.is_finished,
@@ -109,4 +114,5 @@ class HybridOffset:
             data.get("total"),
             data.get("pinned", {}),
             data.get("fixedAt"),
+            data.get(NO_ROWS_YET) is True,
         )

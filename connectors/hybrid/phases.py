@@ -151,6 +151,8 @@ class Phase(ABC):
 
     # Whether the phase is bounded. Only the last phase of a source may be unbounded.
     is_bounded: ClassVar[bool]
+    # Whether it has no end, and is backlog while it is far behind. Then it counts its rows exactly.
+    may_lag: ClassVar[bool] = False
     # For a phase with records in bytes: makes their decoder. Set before any other call. None: the phase has columns of
     # its own.
     decoder_of: DecoderOf | None = None

@@ -56,7 +56,18 @@ class HybridPlanner:
         began = self._phases[0].begin({})
         fixed_ms = int(time.time() * 1000) if pinned else None
         is_backlog = self._is_backlog(0, self._phases[0].is_backlog(began))
-        return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned, fixed_ms=fixed_ms)
+        return replace(
+            start,
+            position=began,
+            is_processing_backlog=is_backlog,
+            pinned=pinned,
+            fixed_ms=fixed_ms,
+            no_rows_yet=self._phases[0].may_lag,
+        )
+
+    def finds_out(self, start: HybridOffset) -> bool:
+        """Whether the next batch only finds out whether the source is in backlog. The rows come after that."""
+        return start.position is None and self._phases[0].may_lag
 
     def _is_backlog(self, phase: int, is_reported: bool) -> bool:
         """The source's flag, from that of its phase.
@@ -144,6 +155,7 @@ class HybridPlanner:
             is_processing_backlog=self._is_backlog(at.phase, step.is_backlog) and not (is_last and is_finished),
             is_finished=is_last and is_finished,
             rows=at.rows + step.rows,
+            no_rows_yet=at.no_rows_yet and not step.rows,
             total=at.total if step.total is None else at.rows_before + step.total,
         )
         if is_last or not is_finished:

@@ -85,6 +85,8 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not in_backlog and not self._available_now and not self._pacer.due(now):
             # For records that arrive now the present time counts, even if they have to wait.
             return start if offset.position is not None else self._planner.begun(offset).to_json()
+        if self._planner.finds_out(offset):
+            return self._planner.begun(offset).to_json()
         whole = self._options.during_backlog_ms == 0
         rows = self._rows(in_backlog, limit, now)
         end = self._planner.next(offset, Limit(rows), now, whole_backlog=whole)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.spi.offset_flags import FILLS
+from backlog_spark.spi.offset_flags import FILLS, NO_ROWS_YET
 from backlog_spark.spi.signals import HEARD
 
 from .binlog.positions import BinlogPosition
@@ -157,6 +157,8 @@ class Offset:
     to_empty : tuple of (str, str)
         Before the first batch of a snapshot that is read again: the tables that its rows replace; see
         `snapshot.resnapshot`.
+    no_rows_yet : bool
+        Without a snapshot: the log has given no row up to here. See `has_given_none`.
     """
 
     server: str
@@ -186,6 +188,7 @@ class Offset:
     to_empty: tuple[tuple[str, str], ...] = ()
     emptied: tuple[tuple[str, str], ...] = ()
     fills: tuple[tuple[str, str, str], ...] = ()
+    no_rows_yet: bool = False
 
     @property
     def is_undecided(self) -> bool:
@@ -199,6 +202,12 @@ class Offset:
         The binary log is backlog only while it lags.
         """
         return not self.complete or self.is_lagging or self.requests.is_backlog or bool(self.rejoining)
+
+    @property
+    def has_given_none(self) -> bool:
+        """Whether the stream has certainly given no row yet. Once it is false in the log, it stays false."""
+        reads = (self.ranges, self.joining, self.gone, self.rejoining, self.emptied, self.to_empty)
+        return self.no_rows_yet and self.complete and not any(reads) and self.requests == _NO_REQUESTS
 
     def ranges_of(self, table: int) -> tuple[SnapshotRange, ...]:
         """The ranges of a table that have been read."""
@@ -356,6 +365,7 @@ class Offset:
             "hasChanges": self.is_backlog and self.position is not None,
             "emptied": [list(name) for name in self.emptied],
             FILLS: [list(fill) for fill in self.fills],
+            NO_ROWS_YET: self.has_given_none,
             "filterUntil": _position_to_json(self.filter_until),
         }
         return out | {name: value for name, value in others.items() if value}
@@ -406,6 +416,7 @@ class Offset:
             to_empty=tuple((database, table) for database, table in data.get("toEmpty", ())),
             emptied=tuple((database, table) for database, table in data.get("emptied", ())),
             fills=tuple((database, table, values) for database, table, values in data.get(FILLS, ())),
+            no_rows_yet=data.get(NO_ROWS_YET) is True,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -187,12 +188,21 @@ def test_a_query_has_a_trigger_for_them(name: str) -> None:
 def test_the_session_is_asked_for_them(spark: SparkSession) -> None:
     names = ["spark.backlog.interval", "execution.checkpointing.interval", f"spark.{[*FLINK][1]}"]
     try:
-        for number, name in enumerate([*names, "execution.checkpointing.timeout"]):
+        for number, name in enumerate(names):
             spark.conf.set(name, f"{number} s")
         assert {name: text for name, text in own_conf(spark).items() if "interval" in name} == {
             name: f"{number} s" for number, name in enumerate(names)
         }
-        assert "execution.checkpointing.timeout" not in own_conf(spark)
     finally:
-        for name in (*names, "execution.checkpointing.timeout"):
+        for name in names:
             spark.conf.unset(name)
+
+
+def test_a_setting_of_flink_without_effect_is_refused_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    stream = bs.stream(spark.readStream.format("rate").load()).write("refused").to(bs.DeltaAppend(str(tmp_path / "t")))
+    spark.conf.set("spark.execution.checkpointing.min-pause", "5 s")
+    try:
+        with pytest.raises(SettingError, match=r"min-pause = '5 s': is a setting of Flink.*Set the interval"):
+            stream.option("checkpointLocation", str(tmp_path / "c")).start(spark)
+    finally:
+        spark.conf.unset("spark.execution.checkpointing.min-pause")

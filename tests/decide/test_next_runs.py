@@ -229,20 +229,30 @@ def test_every_combination_of_the_facts(during_ms: int | None, is_keyed: bool) -
             has_frames=frames, joins_results=joins,
         )  # fmt: skip
         mixed = is_keyed and (during_ms == 0 or (sorts_each and during_ms is not None))
-        for flag, ended, rule, mergeable, unread, last in product(both, both, (None, False, True), both, both, both):
+        for flag, ended, rule, mergeable, unread, last, none in product(
+            both, both, (None, False, True), both, both, both, both
+        ):
             if (rule is not None and not frames) or (flag and ended) or (last and not now):  # cannot be
                 continue
             for planned, committed in ((None, None), (2, 1), (2, 2), (5, 4), (5, 5)):
                 ledger = None
+                # ``none``: the source has given no row yet, so there was no stay in backlog either.
+                if none and (unread or planned == 2):
+                    continue
                 if is_keyed and planned is not None:
-                    ledger = replace(ONE_STAY, operators=(("sum", {"mergeable": mergeable}),))
+                    before = Ledger(4, 2, (), (Run(0, STREAM),)) if none else ONE_STAY
+                    ledger = replace(before, operators=(("sum", {"mergeable": mergeable}),))
                 coordinator = made(facts, ledger, judge=None if rule is None else rules(hold=rule))
                 coordinator.then = Then(True, is_last_run=last)
-                step = coordinator.next_run(Seen(planned, committed, [flag], [ended], has_unread_seeds=unread))
-                state = (facts, flag, ended, rule, mergeable, unread, last, planned, committed)
+                step = coordinator.next_run(
+                    Seen(planned, committed, [flag], [ended], has_unread_seeds=unread, no_rows_yet=none)
+                )
+                state = (facts, flag, ended, rule, mergeable, unread, last, none, planned, committed)
 
                 backlog, is_replay = flag or bool(rule), planned != committed
-                merges = (mergeable or planned is None) and not joins
+                # A stay without a row before it is a first one. What streaming DataFrames have given is not known.
+                first = none and not frames
+                merges = ((mergeable or planned is None) and not joins) or first
                 wants = mixed and backlog and not last
                 if is_replay and is_keyed:
                     assert step.run == Run(planned, *((SORTED, 0) if planned == 2 else (STREAM, -1))), state
@@ -251,6 +261,8 @@ def test_every_combination_of_the_facts(during_ms: int | None, is_keyed: bool) -
                     sorts = wants and (planned is None or merges) and not unread
                     assert step.run is not None
                     assert (step.run.vehicle is SORTED) == sorts, state
+                    if sorts:
+                        assert step.run.epoch == (0 if planned is None or first else 1), state
                     assert step.run.first_batch == (0 if planned is None else planned + 1)
                 else:
                     assert step.run is None
@@ -264,15 +276,16 @@ def test_every_combination_of_the_facts(during_ms: int | None, is_keyed: bool) -
                 assert step.target == ("backlogEnd" if step.is_sorted else "none" if step.replays_only else None)
 
                 # The run must not be told to end because of what it was decided with: it would start again and again.
-                assert not coordinator.at_batch_end([flag]).leaves, state
+                assert not coordinator.at_batch_end([flag], no_rows_yet=none).leaves, state
                 coordinator.begin({0: flag, **({} if rule is None else {1: rule})})
                 if ended:
                     coordinator.finish(0)
                 else:
                     assert not coordinator.after_report([ended]), state
                 # But for new backlog: a stream run gives way to a sorted one.
-                gives_way = mixed and merges and not (step.ends_by_itself or now or over)
-                assert coordinator.at_batch_end([True]).leaves == gives_way, state
+                gives_way = mixed and merges and not (step.ends_by_itself or over)
+                gives_way = gives_way and (not now or (first and not last))
+                assert coordinator.at_batch_end([True], no_rows_yet=none).leaves == gives_way, state
                 coordinator.report(2, True)
                 assert coordinator.after_report([False]) == gives_way, state
                 assert (coordinator.mode == "backlog") == (during_ms is not None)
@@ -295,12 +308,15 @@ class Life:
         Whether the source is in backlog at the end of each batch that it has rows for; it has ended then.
     crashes : iterator
         Whether the driver dies at the next point between two steps.
+    silent : int
+        The first batches that have no rows.
     """
 
     starts_in_backlog: bool
     flags: list[bool]
     crashes: list[bool]
     merges: bool
+    silent: int = 0
     ledger: Ledger | None = None
     planned: int | None = None
     committed: int | None = None
@@ -321,6 +337,9 @@ class Life:
     def has_ended(self, batch: int | None) -> bool:
         return batch is not None and batch == len(self.flags) - 1
 
+    def no_rows_yet(self, batch: int | None) -> bool:
+        return batch is None or batch < self.silent
+
     def live(self) -> None:
         for _ in range(4 * len(self.flags) + 4 * len(self.crashes) + 20):
             try:
@@ -338,6 +357,7 @@ class Life:
                 Seen(
                     self.planned, self.committed, [self.in_backlog_after(self.planned)],
                     [self.has_ended(self.planned)], has_unread_seeds=self.unread and not self.drained,
+                    no_rows_yet=self.no_rows_yet(self.planned),
                 )
             )  # fmt: skip
             idle, left = self.run(step)
@@ -387,12 +407,16 @@ class Life:
                 assert not ledger.unpublished, "a stream batch without the state of the backlog before it"
                 if self.unread:
                     self.taken_in.add(ledger.published)
+                elif ledger.last_epoch < 0 and batch and self.no_rows_yet(batch - 1):
+                    assert not self.in_backlog_after(batch - 1), "a first stay is sorted"
             else:
                 assert self.in_backlog_after(batch - 1), "a sorted batch outside of backlog"
                 handed_over = {ledger.published} - {-1}
                 assert self.taken_in >= handed_over, "a stay began on a state that lacks another"
             self.maybe_crash()
-            boundary = self.coordinator.at_batch_end([self.in_backlog_after(batch)])
+            boundary = self.coordinator.at_batch_end(
+                [self.in_backlog_after(batch)], no_rows_yet=self.no_rows_yet(batch)
+            )
             self.committed, idle = batch, False
             if run.vehicle is STREAM and self.taken_in >= {ledger.published} and batch > run.first_batch:
                 self.unread = False  # removed when the batch after it runs
@@ -412,12 +436,13 @@ class Life:
     st.lists(st.booleans(), min_size=1, max_size=8),
     st.lists(st.sampled_from([False, False, False, True]), max_size=60),
     st.booleans(),
+    st.integers(0, 8),
 )
 def test_every_life_ends_with_all_batches_in_the_right_vehicle(
-    starts: bool, flags: list[bool], crashes: list[bool], merges: bool
+    starts: bool, flags: list[bool], crashes: list[bool], merges: bool, silent: int
 ) -> None:
     flags[-1] = False  # a source leaves backlog at its end at the latest
-    life = Life(starts, flags, crashes, merges)
+    life = Life(starts, flags, crashes, merges, silent)
     life.live()
     assert life.committed == len(life.flags) - 1
     assert sorted(life.planned_in) == list(range(len(life.flags)))

@@ -177,7 +177,7 @@ def only_in_stream(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a query: only in a run of the stream vehicle."""
 
     def checked(self: BacklogQuery, *args: Any, **kwargs: Any) -> None:
-        if not self._step.ends_by_itself:
+        if not self._coordinator.step.ends_by_itself:
             act()
 
     return checked
@@ -228,6 +228,12 @@ POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of the same query when a batch without rows has found out that there is backlog.
+SILENT_POINTS: dict[str, Callable[[], None]] = {
+    "before the first sorted run": lambda: before(StateHandover, "write", on_call(2)),
+}
+
+
 # Of the query with time: where the others do not lead.
 TIMED_POINTS: dict[str, Callable[[], None]] = {
     "while tasks process": lambda: during_the_fold(process_fold()),
@@ -272,7 +278,7 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a keyed plan: only in a run of the stream vehicle."""
 
     def checked(self: KeyedPlan, *args: Any, **kwargs: Any) -> None:
-        if not self.step.ends_by_itself:
+        if not self._coordinator.step.ends_by_itself:
             act()
 
     return checked
@@ -361,7 +367,7 @@ BITS_POINTS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS, **LATER_POINTS}
+    every = {**POINTS, **SILENT_POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS, **LATER_POINTS}
     every |= PAIRED_POINTS if "shape" in job else BITS_POINTS if "bits" in job else {}
     if len(sys.argv) > 2:
         every[sys.argv[2]]()

@@ -32,6 +32,7 @@ from .keyed_job import (
     KEPT_POINTS,
     PAIRED_POINTS,
     POINTS,
+    SILENT_POINTS,
     SMALL,
     TIMED_POINTS,
     WINDOW_MS,
@@ -75,14 +76,16 @@ SOME = ["while tasks fold"]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("silent", [0, 1])
 @pytest.mark.parametrize("points", [SOME, pytest.param(list(POINTS), marks=pytest.mark.grid)], ids=["some", "all"])
-def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[str], silent: int) -> None:
+    """``silent``: a batch without rows finds out that there is backlog. It is a first stay all the same."""
     chance = random.Random(3)
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}
-    tables = [rows(chance, 2_000) for _ in range(4)]
-    for number, table in enumerate(tables[:3]):
-        append(Path(job["script"]), table, backlog=number < 2)
-    killed_and_ended(spark, job, points, tables)
+    tables = [*([SCHEMA.empty_table()] * silent), *(rows(chance, 2_000) for _ in range(4))]
+    for number, table in enumerate(tables[:-1]):
+        append(Path(job["script"]), table, backlog=0 <= number - silent < 2)
+    killed_and_ended(spark, job, [*(SILENT_POINTS if silent else ()), *points], tables)
 
 
 def killed_and_ended(

@@ -104,7 +104,9 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         flag = script[min(n, len(script) - 1)] if script else False
         if (self._path / "finished").exists() and n == len(script):
             return {"n": n, "isProcessingBacklog": False, "isBacklog": was_backlog, "isFinished": True}
-        return {"n": n, "isProcessingBacklog": flag, "isBacklog": was_backlog}
+        silent = not any(pq.read_metadata(self._path / f"{i:04}.parquet").num_rows for i in range(n))
+        found = {"n": n, "isProcessingBacklog": flag, "isBacklog": was_backlog}
+        return found | {"noRowsYet": True} if silent else found
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = len(flags(self._path))

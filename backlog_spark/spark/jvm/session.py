@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 from backlog_spark.common.failure_causes import first_line, with_next_step
 from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import refuse_other_than
-from backlog_spark.common.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX, parse_settings
+from backlog_spark.common.settings import is_read, parse_settings
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark import startup
 from backlog_spark.spark.jvm import internals
@@ -141,9 +141,8 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def own_conf(spark: SparkSession) -> dict[str, str]:
-    """The session's configuration: keys that start with ``spark.backlog.``, and Flink's names of the two intervals."""
-    flink = {f"{before}{name}" for name in (FLINK_INTERVAL, FLINK_DURING_BACKLOG) for before in ("", "spark.")}
-    return {name: text for name, text in spark.conf.getAll.items() if name.startswith(PREFIX) or name in flink}
+    """The session's configuration: keys that start with ``spark.backlog.``, and Flink's."""
+    return {name: text for name, text in spark.conf.getAll.items() if is_read(name)}
 
 
 @contextmanager

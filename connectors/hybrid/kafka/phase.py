@@ -75,6 +75,12 @@ class KafkaPhase(Phase):
         """Whether an end is given (``endingOffsets`` and the like)."""
         return self._options.ending is not None
 
+    @property
+    def may_lag(self) -> bool:  # type: ignore[override]
+        """Whether there is a threshold, and no end."""
+        thresholds = self._options.thresholds
+        return not self.is_bounded and (thresholds.lag_ms is not None or thresholds.offsets is not None)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
 

@@ -134,7 +134,7 @@ class BinlogPhase:
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             self.note_layouts(start)
             end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
-            return replace(end, table_events=planner.events_until(last), is_finished=True)
+            return replace(end, no_rows_yet=False, table_events=planner.events_until(last), is_finished=True)
         needs_place = (start.gone and start.position is None) or (start.requests.queue and _has_no_place(start))
         if position is None and (start.is_lagging or needs_place or (passes and until != origin)):
             # The rest of the log has no rows of the tables: the backlog ends here, tables may join from here on, and
@@ -156,7 +156,12 @@ class BinlogPhase:
         planner.advance(position, now)
         limits.released(now)
         end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
-        end = replace(_after(end, rewritten), table_events=events, committed_ms=committed)
+        end = replace(
+            _after(end, rewritten),
+            table_events=events,
+            committed_ms=committed,
+            no_rows_yet=start.no_rows_yet and not rows and not events,
+        )
         if is_bounded and (leaving or start.gone):
             end = replace(end, filter_until=start.filter_until)  # it is not finished before the table has joined again
         return end.without(leaving, come_back=True) if leaving else end

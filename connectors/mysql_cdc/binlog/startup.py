@@ -1,7 +1,8 @@
 """Decides where in the binary log a stream without a snapshot starts, as ``startup.mode`` says.
 
-The first batch decides the position once. It has no rows; its end offset, in Spark's offset log, holds the position. So
-a query that is restarted before it has read anything starts at the same position.
+The first batch decides the position once, and whether the log from there on is backlog. It has no rows; its end offset,
+in Spark's offset log, holds the position. So a query that is restarted before it has read anything starts at the same
+position.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..schema.ddl.timeline import Statements
 from ..schema.declared import DeclaredTables
 from ..schema.table import SchemaChanged
 from ..server import mariadb
-from ..server.connection import is_mariadb, log_files, query, text
+from ..server.connection import is_mariadb, log_files, query, server_time_ms, text
 from ..server.gtid import GtidSet, previous_gtids
 from ..server.mysql import end_position, has_gtids
 from ..server.purged import check_log
@@ -31,6 +32,7 @@ from ..server.watermark import origin
 from .dump import open_dump
 from .positions import FIRST_EVENT, BinlogPosition
 from .reading import TransactionEnd, read_changes
+from .records import RowsChange
 
 __all__ = ["decided"]
 
@@ -55,8 +57,10 @@ def decided(connection: Connection[Any], options: MySqlOptions, tables: Declared
     captured = tables.captured(start)
     later = Statements()
     end = end_position(connection, options)
-    for _ in read_changes(options, captured, origin(found), end, timeline=later):
-        pass
+    began_at: int | None = None
+    for change in read_changes(options, captured, origin(found), end, timeline=later):
+        if began_at is None and isinstance(change, RowsChange):
+            began_at = change.timestamp
     for altered in later.found:
         raise SchemaChanged(
             f"{altered.schema.name} was altered after the position where the stream would start, by "
@@ -66,7 +70,9 @@ def decided(connection: Connection[Any], options: MySqlOptions, tables: Declared
         )
     for schema in captured:
         tables.check_unaltered(connection, schema)
-    return replace(found, tables=captured)
+    threshold = options.backlog_lag_ms
+    lags = threshold is not None and began_at is not None and server_time_ms(connection) - began_at * 1000 > threshold
+    return replace(found, tables=captured, is_lagging=lags, no_rows_yet=True)
 
 
 def _decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:

@@ -475,6 +475,35 @@ def test_state_may_be_added_and_a_second_stay_runs_as_stream(spark: SparkSession
         start(spark, keyed.process(Counted(), name="f"), tmp_path, sink)
 
 
+@pytest.mark.parametrize("available_now", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_stay_is_a_first_one_until_a_row_has_come(spark: SparkSession, tmp_path: Path, available_now: bool) -> None:
+    """The source finds out that it is in backlog in a batch without rows. Nothing is in the state yet."""
+    chance = random.Random(11)
+    tables = [*[SCHEMA.empty_table()] * 2, *(rows(chance, n, n * 100) for n in (40, 60, 90))]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number in (2, 3))
+    sink = Collect()
+    keyed = source(tmp_path).key_by("user", order="seq").process(Counted(), name="f")
+    query = start(spark, keyed, tmp_path, sink, **({"available_now": True} if available_now else {}))
+    try:
+        wait(lambda: put_out(sink).total() == 190, query)
+        if available_now:
+            assert query.awaitTermination(300)
+        else:
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    seqs: dict[str, list[int]] = {user: [] for user in USERS}
+    for row in pa.concat_tables(tables).select(["user", "seq"]).to_pylist():
+        seqs[row["user"]].append(row["seq"])
+    assert put_out(sink) == Counter((user, seq, n) for user in USERS for n, seq in enumerate(sorted(seqs[user]), 1))
+    found = json.loads(newest_ledger(tmp_path))
+    stays = [(vehicle, epoch) for _, vehicle, epoch in found["runs"]]
+    assert stays[-2:] == [("sorted", 0), ("stream", -1)], "what a function has made of rows cannot be merged later"
+    assert found["putsOutEach"] is False
+
+
 def newest_ledger(root: Path) -> str:
     found = (root / "c" / "backlog").glob("plan-*.json")
     return max(found, key=lambda p: int(p.stem.partition("-")[2])).read_text()
