@@ -64,7 +64,7 @@ _INSTEAD: Final = {
     "execution.checkpointing.num-retained": "Set spark.sql.streaming.minBatchesToRetain.",
     "execution.checkpointing.savepoint-dir": _SAVEPOINT,
     "execution.checkpointing.storage": _PLACE,
-    "execution.checkpointing.timeout": "A batch takes as long as it takes. Spark repeats tasks: spark.task.maxFailures.",
+    "execution.checkpointing.timeout": "A batch takes as long as it takes; see spark.task.maxFailures.",
     "execution.checkpointing.tolerable-failed-checkpoints": "Set spark.backlog.restart.maxAttempts.",
     "execution.checkpointing.unaligned": _NO_BARRIERS,
     "execution.runtime-mode": (

@@ -384,7 +384,7 @@ def operator_attributes(
     folds: Mapping[str, KeyedFold],
     finished: Sequence[bool] = (),
     *,
-    frames: bool = False,
+    frames: bool | None = None,
 ) -> dict[str, tuple[RecordAttributes, ...]]:
     """RecordAttributes of each keyed operator's inputs, the left one first (FLIP-309, section "Propagation").
 
@@ -396,8 +396,8 @@ def operator_attributes(
         The keyed operators.
     finished : sequence of bool, optional
         Whether each declared source has finished. A union then has the attributes of its other inputs. Default: none.
-    frames : bool
-        Whether the rows of streaming DataFrames are backlog.
+    frames : bool or None
+        Whether the rows of streaming DataFrames are backlog; None: unknown.
     """
     flags = iter(sources)
     ends = iter([*finished, *[False] * (len(sources) - len(finished))])

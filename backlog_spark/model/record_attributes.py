@@ -35,8 +35,9 @@ class RecordAttributes:
 
     Parameters
     ----------
-    is_backlog : bool
-        True if the records are stale and may be buffered until it is false again. Not a bool: SettingError.
+    is_backlog : bool or None
+        True if the records are stale and may be buffered until it is false again. None: unknown, as for streaming
+        DataFrames without a rule; treat it as false. Anything else: SettingError.
 
     Examples
     --------
@@ -45,10 +46,11 @@ class RecordAttributes:
     (RecordAttributes(is_backlog=False), RecordAttributes(is_backlog=True))
     """
 
-    is_backlog: bool
+    is_backlog: bool | None = None
 
     def __post_init__(self) -> None:
-        _check_bool("is_backlog", self.is_backlog)
+        if self.is_backlog is not None:
+            _check_bool("is_backlog", self.is_backlog)
 
 
 class RecordAttributesBuilder:
@@ -61,7 +63,7 @@ class RecordAttributesBuilder:
     """
 
     def __init__(self, last_record_attributes_of_inputs: Iterable[RecordAttributes]) -> None:
-        self._inputs = _flags(last_record_attributes_of_inputs)
+        self._inputs = _flags(last_record_attributes_of_inputs)  # unknown ones do not make the default true
         self._backlog: bool | None = None
 
     def set_backlog(self, backlog: bool) -> Self:
@@ -87,15 +89,20 @@ def propagate_map(attributes: RecordAttributes) -> RecordAttributes:
 def propagate_union(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
     """Attributes of a union: backlog only if all inputs are, because a fresh record may come from any (FLIP-309).
 
-    Without any input: false, FLIP-309's default. Flink's runtime merges channels by *any*, unlike the FLIP.
+    Unknown if no input is fresh and one is unknown. Without any input: false, FLIP-309's default. Flink's runtime
+    merges channels by *any*, unlike the FLIP.
     """
     flags = _flags(attributes)
-    return RecordAttributes(bool(flags) and all(flags))
+    return RecordAttributes(None if None in flags and False not in flags else bool(flags) and all(flags))
 
 
 def propagate_join(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
-    """Attributes of a join: backlog if any input is. A joined row is as stale as its stalest part (FLIP-309)."""
-    return RecordAttributes(any(_flags(attributes)))
+    """Attributes of a join: backlog if any input is. A joined row is as stale as its stalest part (FLIP-309).
+
+    Unknown if no input is backlog and one is unknown.
+    """
+    flags = _flags(attributes)
+    return RecordAttributes(None if None in flags and True not in flags else any(flags))
 
 
 ALL_BACKLOG: Final = 0b11
@@ -104,6 +111,8 @@ ALL_BACKLOG: Final = 0b11
 
 STANDS_STILL: Final = 0b100
 """Another bit: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
+
+_UNKNOWN: Final = 3  # the two bits from here on: whether the rows of an input are backlog is not known
 
 
 class _Emitter:
@@ -154,7 +163,7 @@ class OneInputFunction(_Emitter):
     def take_attributes(self, backlog: int) -> None:
         """Called by the operator; a bit of `ALL_BACKLOG` is set in ``backlog`` if the rows of any input are backlog."""
         with self._telling():
-            self.process_record_attributes(RecordAttributes(backlog & ALL_BACKLOG != 0))
+            self.process_record_attributes(propagate_join(_attributes(backlog)))
 
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
         """The attributes for the next operators, if the input has these."""
@@ -175,8 +184,9 @@ class TwoInputFunction(_Emitter):
     def take_attributes(self, backlog: int) -> None:
         """Called by the operator; bit 0 of ``backlog`` is set if the first input's rows are, bit 1 the second's."""
         with self._telling():
-            self.process_record_attributes1(RecordAttributes(backlog & 1 != 0))
-            self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
+            first, second = _attributes(backlog)
+            self.process_record_attributes1(first)
+            self.process_record_attributes2(second)
 
     def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
         """The attributes for the next operators, if the inputs have these."""
@@ -188,7 +198,12 @@ class TwoInputFunction(_Emitter):
 
 def as_bits(inputs: Iterable[RecordAttributes]) -> int:
     """The attributes of an operator's inputs as bits: bit 0 is set if the first input's rows are backlog."""
-    return sum(flag << at for at, flag in enumerate(_flags(inputs)))
+    return sum(1 << at + _UNKNOWN if flag is None else flag << at for at, flag in enumerate(_flags(inputs)))
+
+
+def _attributes(bits: int) -> list[RecordAttributes]:
+    """The attributes of two inputs, from `as_bits`."""
+    return [RecordAttributes(None if bits >> at + _UNKNOWN & 1 else bits >> at & 1 != 0) for at in (0, 1)]
 
 
 def _check_bool(name: str, value: object) -> bool:
@@ -197,8 +212,8 @@ def _check_bool(name: str, value: object) -> bool:
     return value
 
 
-def _flags(attributes: Iterable[object]) -> list[bool]:
-    flags = []
+def _flags(attributes: Iterable[object]) -> list[bool | None]:
+    flags: list[bool | None] = []
     for number, each in enumerate(attributes):
         if not isinstance(each, RecordAttributes):
             raise BacklogError(f"Input {number} is of type {type(each).__name__}.", "Pass RecordAttributes.")

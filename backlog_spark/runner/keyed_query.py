@@ -116,6 +116,7 @@ class KeyedPlan:
                 self._key_groups,
                 mixed=coordinator.facts.sorts_backlog,
                 max_firing_ms=max_firing_ms,
+                judges_frames=bool(coordinator.rules.needs),
             )
 
     def start(
@@ -332,7 +333,7 @@ class KeyedPlan:
         # A rule speaks for all streaming DataFrames. They are read sorted only while it reports backlog.
         attributes = operator_attributes(
             self._root, flags.rows_in_backlog, self.folds, flags.had_finished,
-            frames=bool(self._coordinator.rules.needs),
+            frames=True if self._coordinator.rules.needs else None,
         )  # fmt: skip
         return {name: fold.with_attributes(as_bits(attributes[name])) for name, fold in self.folds.items()}
 

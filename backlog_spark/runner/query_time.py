@@ -51,6 +51,8 @@ class Timekeeper:
         Whether the query commits nothing during backlog. Then it sends no watermark either.
     max_firing_ms : int, optional
         How long a batch may fire timers, in milliseconds. The next batch fires the rest. None: no limit.
+    judges_frames : bool
+        Whether a rule says if streaming DataFrames are in backlog. Else it is unknown.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Timekeeper:
         *,
         mixed: bool,
         max_firing_ms: int | None = None,
+        judges_frames: bool = False,
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
@@ -69,6 +72,7 @@ class Timekeeper:
         self._key_groups = key_groups
         self._mixed = mixed
         self._max_firing_ms = max_firing_ms
+        self._frames = False if judges_frames else None
         self._inputs = len(watermark_nodes(root))
         if self._inputs:
             require("event times")
@@ -246,7 +250,7 @@ class Timekeeper:
         passed, firing = {name: self._passed[name] for name in self._budgets}, set(self._firing)
         # In mixed mode the greatest watermark is sent at the end of the backlog (FLIP-327, "Watermark strategy").
         held_back = self._mixed and any(flags)
-        attributes = operator_attributes(self._root, flags, self._folds, finished)
+        attributes = operator_attributes(self._root, flags, self._folds, finished, frames=self._frames)
         self._messages.tell(
             watermarks=dict if held_back else lambda: times.watermarks(passed, firing),
             backlog={name: as_bits(each) | (STANDS_STILL if held_back else 0) for name, each in attributes.items()},

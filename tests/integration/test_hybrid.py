@@ -259,8 +259,47 @@ def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, t
         query.stop()
     assert job.written() == Counter(range(3_004))
     assert query.backlogProgress.backlog_rows == 3_000
-    modes = [s.mode for s in query.history]
-    assert modes in ([Mode.BACKLOG, Mode.STREAM], [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]), modes
+    assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM], "the first batch finds out"
+
+
+class Nth(bs.KeyedProcessFunction):
+    """What it makes of rows cannot be merged with what it has made of others."""
+
+    output = "n long, nth long"
+    nth = bs.ValueState("long", default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        self.nth.update(self.nth.value() + 1)
+        yield row.n, self.nth.value()
+
+
+@pytest.mark.slow
+def test_the_first_stay_in_an_old_topic_is_sorted(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "keyed_old", 2)
+    topic.send(({"n": n} for n in range(2_000)), at_ms=int(time.time() * 1000) - 5 * 86_400_000)
+    source = bs.source(
+        "hybrid", name="numbers", phases="kafka", backlogLagThreshold="10 minutes",
+        subscribe=topic.name, valueFormat="json", schema="n BIGINT",
+        options={"kafka.bootstrap.servers": kafka.address(), "startingOffsets": "earliest"},
+    )  # fmt: skip
+    writer = source.map("n", "n % 7 AS k").key_by("k", order="n").process(Nth()).write("nths")
+    query = (
+        writer.trigger(processing_time="300 ms", interval_during_backlog="0")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .to(bs.DeltaAppend(str(tmp_path / "target")))
+        .start(spark)
+    )
+    try:
+        wait(lambda: query.backlogProgress.rows == 2_000, query)
+        topic.send({"n": n} for n in range(2_000, 2_010))
+        wait(lambda: query.backlogProgress.rows == 2_010, query)
+    finally:
+        query.stop()
+    found = spark.read.format("delta").load(str(tmp_path / "target")).collect()
+    assert Counter((r.n, r.nth) for r in found) == Counter((n, n // 7 + 1) for n in range(2_010))
+    newest = max((tmp_path / "checkpoint" / "backlog").glob("plan-*.json"), key=lambda p: int(p.stem.split("-")[1]))
+    runs = [(vehicle, epoch) for _, vehicle, epoch in json.loads(newest.read_text())["runs"]]
+    assert runs[-2:] == [("sorted", 0), ("stream", -1)]
 
 
 def test_a_topic_with_an_end_ends_the_query(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:

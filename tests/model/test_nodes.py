@@ -23,7 +23,14 @@ from backlog_spark.model.nodes import (
     pair_of,
 )
 from backlog_spark.model.plan_checks import check_source_names
-from backlog_spark.model.record_attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
+from backlog_spark.model.record_attributes import (
+    STANDS_STILL,
+    OneInputFunction,
+    RecordAttributes,
+    TwoInputFunction,
+    as_bits,
+    propagate_join,
+)
 from backlog_spark.spi.source_info import SourceInfo
 
 
@@ -85,9 +92,36 @@ def test_a_union_of_finished_sources_does_not_count_in_a_union() -> None:
 def test_frames_have_their_declared_attributes() -> None:
     frame: Any = FrameNode(None)  # type: ignore[arg-type]
     folds: Any = {"first": Passes()}
-    for frames in (True, False):
+    for frames in (True, False, None):
         found = operator_attributes(keyed(UnionNode((frame, source("a"))), "first"), [True], folds, frames=frames)
         assert found == {"first": (RecordAttributes(frames),)}
+
+
+def test_workers_are_told_what_is_unknown_too() -> None:
+    told: list[RecordAttributes] = []
+
+    class Both(TwoInputFunction):
+        def process_record_attributes1(self, attributes: RecordAttributes) -> None:
+            told.append(attributes)
+
+        process_record_attributes2 = process_record_attributes1
+
+    class One(OneInputFunction):
+        def process_record_attributes(self, attributes: RecordAttributes) -> None:
+            told.append(attributes)
+
+    for a, b in itertools.product((True, False, None), repeat=2):
+        given = [RecordAttributes(a), RecordAttributes(b)]
+        for bits in (as_bits(given), as_bits(given) | STANDS_STILL):
+            told.clear()
+            Both().take_attributes(bits)
+            assert told == given
+            told.clear()
+            One().take_attributes(bits)
+            assert told == [propagate_join(given)], "rows of any input"
+        told.clear()
+        One().take_attributes(as_bits(given[:1]))
+        assert told == given[:1]
 
 
 def test_attributes_are_emitted_before_the_rows() -> None:

@@ -25,12 +25,12 @@ from backlog_spark.model.record_attributes import (
     propagate_union,
 )
 
-T, F = True, False
+T, F, U = True, False, None
 BACKLOG, FRESH = RecordAttributes(True), RecordAttributes(False)
 LOGGER = "backlog_spark.model.record_attributes"
 
 
-def inputs(flags: Iterable[bool]) -> list[RecordAttributes]:
+def inputs(flags: Iterable[bool | None]) -> list[RecordAttributes]:
     return [RecordAttributes(flag) for flag in flags]
 
 
@@ -39,7 +39,7 @@ def inputs(flags: Iterable[bool]) -> list[RecordAttributes]:
 # Union: "if and only if … from all of its inputs". Join: "from any of its inputs". Default of the builder: "if any
 # element in lastRecordAttributesOfInputs has backlog=true, use true. Otherwise, use false."
 # Inputs, then: union, join, builder's default.
-TABLE: list[tuple[tuple[bool, ...], bool, bool, bool]] = [
+TABLE: list[tuple[tuple[bool | None, ...], bool | None, bool | None, bool]] = [
     ((), F, F, F),  # nothing reported: FLIP-309's default
     ((F,), F, F, F),
     ((T,), T, T, T),
@@ -55,11 +55,18 @@ TABLE: list[tuple[tuple[bool, ...], bool, bool, bool]] = [
     ((T, F, T), F, T, T),
     ((T, T, F), F, T, T),
     ((T, T, T), T, T, T),
+    # unknown inputs
+    ((U,), U, U, F),
+    ((U, F), F, U, F),
+    ((U, T), U, T, T),
+    ((U, U), U, U, F),
+    ((U, F, T), F, T, T),
+    ((U, T, T), U, T, T),
 ]
 
 
 @pytest.mark.parametrize(("flags", "union", "join", "default"), TABLE)
-def test_inputs_combine(flags: tuple[bool, ...], union: bool, join: bool, default: bool) -> None:
+def test_inputs_combine(flags: tuple[bool | None, ...], union: bool | None, join: bool | None, default: bool) -> None:
     assert propagate_union(inputs(flags)).is_backlog is union
     assert propagate_join(inputs(flags)).is_backlog is join
     assert RecordAttributesBuilder(inputs(flags)).build().is_backlog is default
@@ -89,11 +96,11 @@ def test_order_of_inputs_does_not_matter(case: tuple[list[bool], list[bool]]) ->
     assert RecordAttributesBuilder(inputs(flags)).build() == RecordAttributesBuilder(inputs(shuffled)).build()
 
 
-GROUPS = st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=4)
+GROUPS = st.lists(st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=4), min_size=1, max_size=4)
 
 
 @given(GROUPS)
-def test_shape_of_the_plan_does_not_matter(groups: list[list[bool]]) -> None:
+def test_shape_of_the_plan_does_not_matter(groups: list[list[bool | None]]) -> None:
     """a ∪ (b ∪ c) is a ∪ b ∪ c; likewise for joins."""
     flat = [flag for group in groups for flag in group]
     for combine in (propagate_union, propagate_join):
@@ -168,12 +175,14 @@ def test_propagation_is_not_a_default_and_logs_nothing(caplog: pytest.LogCapture
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["false", "true", "", 0, 1, None, 1.0, [True], BACKLOG])
+NO_FLAGS: list[object] = ["false", "true", "", 0, 1, 1.0, [True], BACKLOG]
+
+
 @pytest.mark.parametrize(
-    ("name", "call"),
+    ("name", "call", "value"),
     [
-        ("is_backlog", RecordAttributes),
-        ("backlog", RecordAttributesBuilder([]).set_backlog),
+        *(("is_backlog", RecordAttributes, value) for value in NO_FLAGS),
+        *(("backlog", RecordAttributesBuilder([]).set_backlog, value) for value in [*NO_FLAGS, None]),
     ],
 )
 def test_only_a_bool_is_a_flag(name: str, call: Callable[[Any], object], value: object) -> None:

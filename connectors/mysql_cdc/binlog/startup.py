@@ -20,7 +20,7 @@ from ..offsets import Offset
 from ..options import MySqlOptions
 from ..schema.ddl.timeline import Statements
 from ..schema.declared import DeclaredTables
-from ..schema.table import SchemaChanged
+from ..schema.table import SchemaChanged, TableSchema
 from ..server import mariadb
 from ..server.connection import is_mariadb, log_files, query, server_time_ms, text
 from ..server.gtid import GtidSet, previous_gtids
@@ -32,7 +32,6 @@ from ..server.watermark import origin
 from .dump import open_dump
 from .positions import FIRST_EVENT, BinlogPosition
 from .reading import TransactionEnd, read_changes
-from .records import RowsChange
 
 __all__ = ["decided"]
 
@@ -55,11 +54,11 @@ def decided(connection: Connection[Any], options: MySqlOptions, tables: Declared
     """
     found = _decide(connection, options, start)
     captured = tables.captured(start)
-    later = Statements()
+    later = _Ahead()
     end = end_position(connection, options)
     began_at: int | None = None
     for change in read_changes(options, captured, origin(found), end, timeline=later):
-        if began_at is None and isinstance(change, RowsChange):
+        if began_at is None and later.has_rows and isinstance(change, TransactionEnd):
             began_at = change.timestamp
     for altered in later.found:
         raise SchemaChanged(
@@ -73,6 +72,16 @@ def decided(connection: Connection[Any], options: MySqlOptions, tables: Declared
     threshold = options.backlog_lag_ms
     lags = threshold is not None and began_at is not None and server_time_ms(connection) - began_at * 1000 > threshold
     return replace(found, tables=captured, is_lagging=lags, no_rows_yet=True)
+
+
+class _Ahead(Statements):
+    """Also notes whether there are rows of the tables."""
+
+    has_rows = False
+
+    def described(self, schema: TableSchema, names: tuple[str, ...]) -> None:
+        self.has_rows = True
+        super().described(schema, names)
 
 
 def _decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:

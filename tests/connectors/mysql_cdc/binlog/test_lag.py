@@ -11,7 +11,7 @@ from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.source import inspect
 from backlog_spark.connectors.mysql_cdc.stream.reader import MySqlCdcStreamReader
 from backlog_spark.errors import SettingError
-from tests.connectors.mysql_cdc.replay import options, read, reader
+from tests.connectors.mysql_cdc.replay import forget_log, options, read, reader
 
 if TYPE_CHECKING:
     from servers.mysql import MySQLServer
@@ -100,6 +100,24 @@ def test_a_run_that_ends_with_the_backlog_reads_what_lags(mysql: MySQLServer, ta
         stream = reader(given)
         stream.prepareForTriggerAvailableNow()
         assert [ids for ids, _, _ in follow(stream, start, 2)] == expected
+
+
+@pytest.mark.parametrize(("ago", "lags"), [(3600, True), (60, False)])
+def test_a_stream_without_a_snapshot_finds_out_before_its_first_row(
+    mysql: MySQLServer, table: str, ago: int, lags: bool
+) -> None:
+    """Then a backlog that begins with it is the first one of keyed operators."""
+    forget_log(mysql)
+    insert(mysql, "behind.other", 1, ago=7200)
+    insert(mysql, table, 1, ago=ago)
+    stream = reader(options(mysql, table, **LAG, **{"startup.mode": "earliest"}))
+    given: list[tuple[int, bool, bool]] = []
+    offset = stream.initialOffset()
+    while (end := stream.latestOffset(offset, ReadMaxRows(100))) != offset:
+        rows = sum(len(read(stream, p)) for p in stream.partitions(offset, end))
+        given.append((rows, end["isProcessingBacklog"], end.get("noRowsYet", False)))
+        offset = end
+    assert given == [(0, lags, True), (2, False, False)]
 
 
 def test_the_threshold_is_checked() -> None:
