@@ -211,12 +211,12 @@ class KeyLoop:
         indexes : iterable of int
             Indexes of loaded keys.
         most : int, optional
-            Stop after this many timers. Default: fire all.
+            Stop after this many timers and questions of `ProcessContext.is_interrupted`. Default: fire all.
 
         Returns
         -------
         int
-            The number of timers that fired.
+            The number of timers that fired, or of questions where a timer asked more than one.
         """
         self._timers.watermark = watermark
         return self._fire("event", self._event, watermark, indexes, most)
@@ -241,21 +241,22 @@ class KeyLoop:
                 service.registered.clear()
                 mine = service.timers_of(timers)
                 while due:
-                    if fired == most:
+                    if most is not None and fired >= most:
                         return fired
                     time = heapq.heappop(due)
                     if time not in mine:  # deleted, or registered twice
                         continue
                     del mine[time]
                     context._fired = time
+                    context._left, context._asked = (None if most is None else most - fired), 0
                     self._take(self._function.on_timer(time, context))
-                    fired += 1
+                    fired += max(1, context._asked)
                     for registered in service.registered:
                         if registered <= until:
                             heapq.heappush(due, registered)
                     service.registered.clear()
         finally:
-            context._domain = ""
+            context._domain, context._left = "", None
         return fired
 
     def end(self, indexes: Iterable[int], most: int | None = None) -> int:

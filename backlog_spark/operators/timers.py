@@ -104,6 +104,8 @@ class ProcessContext:
         self._row: list[int] = [0]
         self._domain = ""
         self._fired = 0
+        self._left: int | None = None
+        self._asked = 0
 
     def timer_service(self) -> TimerService:
         """The timers of the present key."""
@@ -122,6 +124,23 @@ class ProcessContext:
             return self._fired
         found: int | None = None if self._times is None else self._times[self._row[0]]
         return found
+
+    def is_interrupted(self) -> bool:
+        """Whether a long `KeyedProcessFunction.on_timer` should return, so that the batch can commit.
+
+        Ask between two pieces of the work. If the answer is true, keep in the state where the work stands, register the
+        same timer again and return: it fires first in the next batch, which starts at once. Each question counts like a
+        timer that fires, so that a batch that is repeated gets the same answers. The first question of a call is never
+        answered with true. Always false without ``interruptible_timers`` and the setting
+        ``spark.backlog.timers.interruptible.enabled``, for rows, in ``on_end``, and while timers of a key with new rows
+        fire.
+
+        Source: FLIP-443, ``MailboxExecutor#isInterrupted``.
+        """
+        if self._left is None:
+            return False
+        self._asked += 1
+        return 1 < self._asked >= self._left
 
     def time_domain(self) -> str:
         """In `KeyedProcessFunction.on_timer`: ``"event"`` or ``"processing"``; else empty."""
