@@ -20,7 +20,7 @@ __all__ = ["start"]
 
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.NativeQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    return _source(spark, job) if job["road"] == "source" else _native(spark, job, hands_over=job["road"] == "handover")
+    return _source(spark, job) if job["kind"] == "source" else _native(spark, job, hands_over=job["kind"] == "handover")
 
 
 def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:

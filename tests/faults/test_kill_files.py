@@ -1,4 +1,4 @@
-"""SIGKILL of a driver around the commit of files that Spark has written: every row once, with any road afterwards."""
+"""SIGKILL of a driver around the commit of files that Spark has written: every row once, with any writer afterwards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_killed_around_a_commit(
         assert killed.returncode == -signal.SIGKILL, log.read_text()
         committed = DeltaTable(table).transaction_version("app")
         assert committed == int(noted.read_text()) + (moment == "after")
-        # The batch again, by this road or the other, and twice, as Spark may not have noted it.
+        # The batch again, by this writer or the other, and twice, as Spark may not have noted it.
         for _ in range(2):
             sink, again = opened(spark, table, noted, small_batch_rows)
             sink.write(batch(spark, again), BatchInfo(again, True))

@@ -37,10 +37,10 @@ TIME = pa.timestamp("us", "UTC")
 class Job:
     """The files of a running job."""
 
-    def __init__(self, root: Path, kafka: KafkaServer | None, topic: str, road: str, during: str | None) -> None:
+    def __init__(self, root: Path, kafka: KafkaServer | None, topic: str, kind: str, during: str | None) -> None:
         self.root = root
         self.described: dict[str, Any] = {
-            "road": road,
+            "kind": kind,
             "during": during,
             "files": str(root / "files"),
             "checkpoint": str(root / "checkpoint"),
@@ -98,24 +98,24 @@ CASES = [
     pytest.param("native", None, [(4, False)], id="native", marks=pytest.mark.grid),
     pytest.param("source", "0", [(0, True), (1, False)], id="source in one commit", marks=pytest.mark.grid),
     *(
-        pytest.param(road, during, LIVES, id=f"{road} {during} all lives", marks=pytest.mark.grid)
-        for road in ("source", "native")
+        pytest.param(kind, during, LIVES, id=f"{kind} {during} all lives", marks=pytest.mark.grid)
+        for kind in ("source", "native")
         for during in (None, "1 second")
     ),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("road", "during", "lives"), CASES)
+@pytest.mark.parametrize(("kind", "during", "lives"), CASES)
 def test_a_killed_driver_loses_and_repeats_nothing(
     spark: SparkSession,
     kafka: KafkaServer,
     tmp_path: Path,
-    road: str,
+    kind: str,
     during: str | None,
     lives: list[tuple[int, bool]],
 ) -> None:
-    topic = Topic(kafka, f"killed_{road}_{len(during or '')}_{len(lives)}")
+    topic = Topic(kafka, f"killed_{kind}_{len(during or '')}_{len(lives)}")
     (tmp_path / "files").mkdir()
     for n in range(FILES):
         rows = list(range(n * ROWS, (n + 1) * ROWS))
@@ -123,7 +123,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     at = FILES * ROWS
     topic.send({"n": n} for n in range(at, at + 3 * ROWS))
     at += 3 * ROWS
-    job = Job(tmp_path, kafka, topic.name, road, during)
+    job = Job(tmp_path, kafka, topic.name, kind, during)
     for planned, is_written in lives:
         live_until(job, planned, is_written=is_written)
         topic.send({"n": n} for n in range(at, at + 50))

@@ -54,7 +54,7 @@ def rows_of(spark: SparkSession, path: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in table.select("id", "name").collect())
 
 
-def road(sink: DeltaSink) -> tuple[str, str]:
+def writer_of(sink: DeltaSink) -> tuple[str, str]:
     assert sink.written is not None
     return sink.written.writer, sink.written.reason
 
@@ -80,12 +80,12 @@ def test_each_road_continues_after_the_other(spark: SparkSession, tmp_path: Path
         committed = batch_id - 1 if batch_id else None
         sink = opened(spark, upsert(tmp_path, small_batch_rows=most), committed, committed)
         sink.write(changes(spark, *batch), BatchInfo(batch_id, False))
-        assert road(sink) == (("direct", "") if most else ("spark", "small_batch_rows is 0"))
-        # The same batch again, by either road.
+        assert writer_of(sink) == (("direct", "") if most else ("spark", "small_batch_rows is 0"))
+        # The same batch again, by either writer.
         for other in (0, 100):
             again = opened(spark, upsert(tmp_path, small_batch_rows=other), batch_id, committed)
             again.write(changes(spark, (7, "other", "insert", 9)), BatchInfo(batch_id, False))
-            assert road(again) == ("none", "the table has the batch")
+            assert writer_of(again) == ("none", "the table has the batch")
     assert rows_of(spark, tmp_path) == MERGED
 
 
@@ -100,24 +100,24 @@ def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     ]
     for batch_id, (is_backlog, rows, expected) in enumerate(batches):
         sink.write(changes(spark, *rows), BatchInfo(batch_id, is_backlog))
-        assert road(sink) == expected
+        assert writer_of(sink) == expected
     assert rows_of(spark, tmp_path) == MERGED
     assert RustTable(str(tmp_path)).transaction_version("app") == 4
     wide = opened(spark, upsert(tmp_path, small_batch_bytes=10_000), 4, 4)
     wide.write(changes(spark, (5, "x" * 20_000, "insert", 9)), BatchInfo(5, False))
-    assert road(wide)[0] == "spark"
-    assert "bytes" in road(wide)[1]
+    assert writer_of(wide)[0] == "spark"
+    assert "bytes" in writer_of(wide)[1]
 
 
 @pytest.mark.grid
 def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, upsert(tmp_path))
     sink.write(changes(spark, *FIRST), BatchInfo(0, False))
-    assert road(sink) == ("direct", "")
+    assert writer_of(sink) == ("direct", "")
     table = f"delta.`{tmp_path}`"
     spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id IS NULL OR id < 100)")
     sink.write(changes(spark, *SECOND), BatchInfo(1, False))
-    assert road(sink)[0] == "spark"
+    assert writer_of(sink)[0] == "spark"
     with pytest.raises(Exception, match="CHECK constraint small"):
         sink.write(changes(spark, (100, "x", "insert", 9)), BatchInfo(2, False))
     assert rows_of(spark, tmp_path) == MERGED
@@ -149,16 +149,16 @@ def test_another_writers_commit_costs_a_try_and_no_row(
         def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
             if batch_id == 1 and not go.exists():
                 reached.touch()
-                writer.join()
+                editor.join()
             super()._write_small(rows, table, txn_app_id, batch_id)
 
     sink = opened(spark, Slow(str(table), ["id"], small_batch_rows=small_batch_rows))
     sink.write(changes(spark, *FIRST), BatchInfo(0, False))
     batch = changes(spark, *[change for change in SECOND if change[0] != 2])
-    writer = threading.Thread(target=edit)
-    writer.start()
+    editor = threading.Thread(target=edit)
+    editor.start()
     sink.write(batch if small_batch_rows else batch.coalesce(1).mapInArrow(held, batch.schema), BatchInfo(1, False))
-    writer.join()
+    editor.join()
     assert sink.written is not None
     assert sink.written.attempts == 2
     assert runs.value == (0 if small_batch_rows else 1)
@@ -185,7 +185,7 @@ def test_timestamps_that_delta_rs_would_change_are_left_to_spark(spark: SparkSes
         rows = spark.sql("SELECT 1L AS id, timestamp'2020-01-01 00:00:00Z' AS at")
         sink.write(rows, BatchInfo(batch_id, False))
         # The first, by Spark, has written the file anew.
-        assert road(sink)[0] == expected, road(sink)
+        assert writer_of(sink)[0] == expected, writer_of(sink)
     found = spark.read.format("delta").load(str(tmp_path)).selectExpr("id", "date_format(at, 'yyyy') AS y")
     assert Counter(tuple(row) for row in found.collect()) == Counter([(0, "9999"), (1, "2020"), (2, "9999")])
 
@@ -195,11 +195,11 @@ def test_columns_of_the_table_that_the_rows_lack(spark: SparkSession, tmp_path: 
     spark.sql(f"INSERT INTO delta.`{tmp_path}` VALUES (7, 'old', 1)")
     sink = opened(spark, upsert(tmp_path))
     sink.write(changes(spark, (1, "new", "update_postimage", 1), (2, "b", "insert", 2)), BatchInfo(0, False))
-    assert road(sink) == ("direct", "")
+    assert writer_of(sink) == ("direct", "")
     log = DeltaAppend(str(tmp_path))
     log.open(SinkContext(spark, "log", StructType(SCHEMA.fields[:2]), False))
     log.write(changes(spark, (3, "c", "insert", 0)).select("id", "name"), BatchInfo(0, False))
-    assert road(log) == ("direct", "")
+    assert writer_of(log) == ("direct", "")
     found = DeltaTable.forPath(spark, str(tmp_path)).toDF().select("id", "name", "extra").collect()
     assert Counter(map(tuple, found)) == Counter([(1, "new", 7), (2, "b", None), (3, "c", None)])
 
@@ -249,7 +249,7 @@ def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(
     sink = opened(spark, Failing(str(tmp_path), ["id"]))
     for batch_id, batch in enumerate((FIRST, SECOND)):
         sink.write(changes(spark, *batch), BatchInfo(batch_id, False))
-        assert road(sink) == ("spark", "delta-rs failed with OSError")
+        assert writer_of(sink) == ("spark", "delta-rs failed with OSError")
     assert rows_of(spark, tmp_path) == MERGED
     assert "hunter22" not in caplog.text
 
@@ -265,8 +265,8 @@ def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSessi
     log.write_text(log.read_text().replace("NAME", "name"))
     sink = opened(spark, upsert(table))
     sink.write(changes(spark, (1, "new", "update_postimage", 1)), BatchInfo(0, False))
-    assert road(sink)[0] == "spark"
-    assert "another case" in road(sink)[1]
+    assert writer_of(sink)[0] == "spark"
+    assert "another case" in writer_of(sink)[1]
     assert rows_of(spark, table) == Counter([(0, "old"), (1, "new"), (2, "old")])
 
 
@@ -276,5 +276,5 @@ def test_a_clone_whose_files_are_elsewhere_is_merged_by_spark(spark: SparkSessio
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` SHALLOW CLONE delta.`{tmp_path}/source`")
     sink = opened(spark, upsert(tmp_path / "t"))
     sink.write(changes(spark, (1, "new", "update_postimage", 1)), BatchInfo(0, False))
-    assert road(sink)[0] == "spark"
+    assert writer_of(sink)[0] == "spark"
     assert rows_of(spark, tmp_path / "t") == Counter([(0, "old"), (1, "new"), (2, "old")])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.sinks.delta.sink import DeltaSink
 
-ROADS = {"files": 1000, "spark": 0}
+WRITERS = {"files": 1000, "spark": 0}
 """`small_batch_rows` of each."""
 
 
@@ -34,13 +34,13 @@ def opened(spark: SparkSession, sink: DeltaSink, schema: str, newest: int | None
     return sink
 
 
-def write(sink: DeltaSink, rows: DataFrame, batch_id: int, road: str = "files") -> None:
-    """Write a batch of backlog, which must take a road."""
+def write(sink: DeltaSink, rows: DataFrame, batch_id: int, writer: str = "files") -> None:
+    """Write a batch of backlog, which must go by a writer."""
     sink.write(rows, BatchInfo(batch_id, True))
     assert sink.written is not None
     assert (sink.written.writer, sink.written.reason) == (
-        road,
-        sink.written.reason if road == "spark" else "it is backlog",
+        writer,
+        sink.written.reason if writer == "spark" else "it is backlog",
     )
 
 
@@ -81,12 +81,12 @@ def test_the_log_says_what_it_would_say_of_deltas_own_append(
 ) -> None:
     schema, columns = (PARTITIONS, ["p", "q", "r", "n"]) if partitioned else (SCHEMA, [])
     rows = values(spark, schema, partitioned)
-    paths = {road: tmp_path / f"{road} é" for road in ROADS}
-    for road, path in paths.items():
-        sink = opened(spark, DeltaAppend(str(path), partition_by=columns, small_batch_rows=ROADS[road]), schema)
-        write(sink, rows, 0, road)
-        write(sink, rows.limit(0), 1, road)
-        write(opened(spark, sink, schema, 1), rows, 2, road)
+    paths = {writer: tmp_path / f"{writer} é" for writer in WRITERS}
+    for writer, path in paths.items():
+        sink = opened(spark, DeltaAppend(str(path), partition_by=columns, small_batch_rows=WRITERS[writer]), schema)
+        write(sink, rows, 0, writer)
+        write(sink, rows.limit(0), 1, writer)
+        write(opened(spark, sink, schema, 1), rows, 2, writer)
         assert rows_of(table(spark, path)) == sorted(rows_of(nulled(rows)) * 2, key=repr)
     (*ours, protocol), (*deltas, expected) = declared(paths["files"]), declared(paths["spark"])
     assert ours == deltas

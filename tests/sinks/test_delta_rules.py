@@ -1,4 +1,4 @@
-"""Which road a batch takes: what is allowed, the budget of rows, and the newest change of a key (pure)."""
+"""Which writer a batch goes by: what is allowed, the budget of rows, and the newest change of a key (pure)."""
 
 from __future__ import annotations
 

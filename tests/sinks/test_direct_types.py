@@ -1,4 +1,4 @@
-"""Both roads into a Delta table store the same values: all types, keys, names, partitions, deletion vectors.
+"""Both writers into a Delta table store the same values: all types, keys, names, partitions, deletion vectors.
 
 A table's reader leaves out files by the least and greatest values in its log. So each writer's rows are looked for by
 value too: a wrong one loses rows that are there.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.sinks.delta.sink import DeltaSink
 
-ROADS = {"direct": 1000, "spark": 0}
+WRITERS = {"direct": 1000, "spark": 0}
 """`small_batch_rows` of each."""
 
 # Every type of docs/mysql_cdc.md, and those that other sources have.
@@ -118,16 +118,16 @@ def opened(spark: SparkSession, sink: DeltaSink, schema: str, newest: int | None
     return sink
 
 
-def write(sink: DeltaSink, batch_df: DataFrame, batch_id: int, road: str) -> None:
-    """Write a live batch, which must take a road."""
+def write(sink: DeltaSink, batch_df: DataFrame, batch_id: int, writer: str) -> None:
+    """Write a live batch, which must go by a writer."""
     sink.write(batch_df, BatchInfo(batch_id, False))
     assert sink.written is not None
-    assert (sink.written.writer, sink.written.batch_id) == (road, batch_id), sink.written
+    assert (sink.written.writer, sink.written.batch_id) == (writer, batch_id), sink.written
 
 
-def upsert(path: Path, keys: Sequence[str], road: str, **options: Any) -> DeltaUpsert:
+def upsert(path: Path, keys: Sequence[str], writer: str, **options: Any) -> DeltaUpsert:
     kinds = {"change_type": "_change_type", "sequence": None, "metadata_columns": ("_change_type",)}
-    return DeltaUpsert(str(path), keys, small_batch_rows=ROADS[road], **kinds, **options)
+    return DeltaUpsert(str(path), keys, small_batch_rows=WRITERS[writer], **kinds, **options)
 
 
 def as_changes(frame: DataFrame, kind: str = "insert") -> DataFrame:

@@ -53,7 +53,7 @@ def beside(act: Callable[[], object]) -> Iterator[list[int]]:
 
 @pytest.mark.grid
 @pytest.mark.parametrize(
-    ("kind", "road", "batches"),
+    ("kind", "writer", "batches"),
     [
         ("upsert", "spark", 3),
         pytest.param("append", "direct", 3, marks=pytest.mark.grid),
@@ -61,10 +61,10 @@ def beside(act: Callable[[], object]) -> Iterator[list[int]]:
     ],
 )
 def test_optimize_and_deletes_fail_no_batch(
-    spark: SparkSession, tmp_path: Path, kind: str, road: str, batches: int
+    spark: SparkSession, tmp_path: Path, kind: str, writer: str, batches: int
 ) -> None:
     path = str(tmp_path / "t")
-    given: dict[str, Any] = {**PLAIN, **({} if road == "direct" else {"small_batch_rows": 0})}
+    given: dict[str, Any] = {**PLAIN, **({} if writer == "direct" else {"small_batch_rows": 0})}
     sink: DeltaSink = DeltaAppend(path, **given)
     if kind == "upsert":
         sink = DeltaUpsert(path, ["id"], change_type=None, sequence=None, metadata_columns=(), **given)
@@ -88,7 +88,7 @@ def test_optimize_and_deletes_fail_no_batch(
                     expected = Counter({old: 1 for old in expected if old[0] != row[0]})
                 expected[row] += 1
             number += 1
-    assert set(attempts) == {road}
+    assert set(attempts) == {writer}
     found = Counter(tuple(row) for row in spark.read.format("delta").load(path).where("id >= 0").collect())
     assert found == expected
 
@@ -97,15 +97,15 @@ KEYED: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_column
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("road", ["files", "spark"])
+@pytest.mark.parametrize("writer", ["files", "spark"])
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.grid)])
 def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
-    spark: SparkSession, tmp_path: Path, road: str, first: int
+    spark: SparkSession, tmp_path: Path, writer: str, first: int
 ) -> None:
     path, marker = str(tmp_path / "t"), tmp_path / "marker"
 
     def sink(newest: int | None) -> DeltaUpsert:
-        made = DeltaUpsert(path, ["id"], small_batch_rows=1000 if road == "files" else 0, **KEYED)
+        made = DeltaUpsert(path, ["id"], small_batch_rows=1000 if writer == "files" else 0, **KEYED)
         made.open(SinkContext(spark, "app", SCHEMA, True, newest, newest))
         return made
 
@@ -123,7 +123,7 @@ def test_a_backlog_has_one_row_per_key_although_others_insert_its_keys(
     if first:
         opened.write(rows(0, 3), BatchInfo(0, True))
         assert opened.written is not None
-        assert opened.written.writer == road
+        assert opened.written.writer == writer
     # Another writer commits while Spark runs the batch.
     with pytest.raises(Exception, match=r"Another writer added rows|CONCURRENT_APPEND"):
         opened.write(rows(3, 6).mapInArrow(slow, SCHEMA), BatchInfo(first, True))

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
 from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
-from tests.sinks.test_direct_types import INFINITY, NAN, ROADS, opened, rows_of, same, table, upsert, utc
+from tests.sinks.test_direct_types import INFINITY, NAN, WRITERS, opened, rows_of, same, table, upsert, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,28 +109,28 @@ def test_keys_of_all_types_in_tables_of_all_types(
     if is_partition and target.startswith((*NESTED, "char")):
         return
     for number, (kind, values) in enumerate(VALUES.items()):
-        for road in ROADS:
-            path = tmp_path / f"{number}{road}"
+        for writer in WRITERS:
+            path = tmp_path / f"{number}{writer}"
             by = " PARTITIONED BY (k)" if is_partition else ""
             spark.sql(f"CREATE TABLE delta.`{path}` (k {target}, v int) USING delta{by}")
             chosen = [v for v in values if not (is_partition and v in ("", b""))]
             if target.startswith(("char", "array<char")) or not _same_type(kind, target):
                 with pytest.raises(BacklogError, match=r"'k'.*(is|type) ") as refused:
-                    opened(spark, upsert(path, ["k"], road), f"k {kind}, v int, _change_type string")
+                    opened(spark, upsert(path, ["k"], writer), f"k {kind}, v int, _change_type string")
                 assert StructType.fromDDL(f"k {kind}")["k"].dataType.simpleString() in str(refused.value)
                 break
-            found, expected = _played(spark, path, kind, chosen, road)
-            assert found == expected, (kind, target, road)
+            found, expected = _played(spark, path, kind, chosen, writer)
+            assert found == expected, (kind, target, writer)
 
 
 def _same_type(kind: str, target: str) -> bool:
     return kind == target.replace("varchar(4)", "string")
 
 
-def _played(spark: SparkSession, path: Path, kind: str, values: list[Any], road: str) -> tuple[list[Any], list[Any]]:
+def _played(spark: SparkSession, path: Path, kind: str, values: list[Any], writer: str) -> tuple[list[Any], list[Any]]:
     """The table after a few random batches, and what a dict has."""
     schema = f"k {kind}, v int, _change_type string"
-    rng, sink = random.Random(f"{kind} {path}"), upsert(path, ["k"], road)
+    rng, sink = random.Random(f"{kind} {path}"), upsert(path, ["k"], writer)
     opened(spark, sink, schema)
     expected: dict[str, tuple[Any, int]] = {}
     for batch in range(3):

@@ -128,22 +128,22 @@ def test_files_of_a_checkpoint_are_the_same_by_both_roads(
 ) -> None:
     # Spark's manager that renames by ``FileSystem`` leaves what it could not put over an older file.
     left: set[Path] = set()
-    for road in ("off", "on", "off"):
-        monkeypatch.setenv(SWITCH, road)
+    for switch in ("off", "on", "off"):
+        monkeypatch.setenv(SWITCH, switch)
         checkpoint = Checkpoint(spark, str(tmp_path / "c"))
         identity = checkpoint.identity()
         checkpoint.make_directory("offsets")
-        for text in (f"1 {road}", f"2 {road}"):
+        for text in (f"1 {switch}", f"2 {switch}"):
             checkpoint.write_file("offsets/0", text)
             assert checkpoint.read_file("offsets/0") == text
-        checkpoint.replace_file("offsets/0", f"3 {road}")
-        checkpoint.replace_metadata("state", {"road": road})
+        checkpoint.replace_file("offsets/0", f"3 {switch}")
+        checkpoint.replace_metadata("state", {"switch": switch})
         before, left = left, set((tmp_path / "c").rglob("*.tmp*"))
-        assert left == before or road == "on"
+        assert left == before or switch == "on"
     monkeypatch.undo()
     checkpoint = Checkpoint(spark, str(tmp_path / "c"))
     assert checkpoint.identity() == identity
-    assert checkpoint.newest_metadata("state") == {"road": "off"}
+    assert checkpoint.newest_metadata("state") == {"switch": "off"}
     assert (checkpoint.latest_batch(), checkpoint.read_file("offsets/0")) == (0, "3 off")
     assert sorted(p.name for p in (tmp_path / "c").rglob("*") if p.is_file() and not p.name.startswith(".")) == [
         "0", "identity.json", "state-2.json",

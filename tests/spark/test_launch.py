@@ -18,10 +18,12 @@ def test_the_package_of_delta_is_that_which_delta_itself_names() -> None:
     assert builder._options["spark.jars.packages"] == delta_package()
 
 
-@pytest.mark.parametrize("road", ["on", "off"])
-def test_the_switch_leaves_the_start_to_pyspark(monkeypatch: pytest.MonkeyPatch, road: str) -> None:
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_the_switch_leaves_the_start_to_pyspark(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     seen: list[str] = []
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda: seen.append(os.environ["PYSPARK_SUBMIT_ARGS"]))
-    monkeypatch.setenv(SWITCH, road)
+    monkeypatch.setenv(SWITCH, switch)
     launch({"spark.hadoop.fs.s3a.secret.key": "correct-horse"})
-    assert [("--properties-file" in each, "correct-horse" in each) for each in seen] == [(True, False)] * (road == "on")
+    assert [("--properties-file" in each, "correct-horse" in each) for each in seen] == [(True, False)] * (
+        switch == "on"
+    )

@@ -45,7 +45,7 @@ _KEY_COLUMNS = {
     "text": "id VARCHAR(30) COLLATE utf8mb4_general_ci PRIMARY KEY",
 }
 # Writers reach the captured tables by these as well; they only know columns that stay.
-_ROADS = {
+_WAYS = {
     "int": ("id", "NEW.id"),
     "pair": ("g, id", "NEW.id % 5, NEW.id"),
     "text": ("id", "CONCAT('k', LPAD(NEW.id, 5, '0'))"),
@@ -73,7 +73,7 @@ def fate(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value in the one form in which all roads have it."""
+    """A value in the one form in which all readers have it."""
     if isinstance(value, bytes | bytearray):
         return value.decode()
     if isinstance(value, datetime):
@@ -150,8 +150,8 @@ class Shape:
         return row
 
     def create(self, server: MySQLServer) -> None:
-        """Make the tables, the roads to them, and the user that the stream reads as."""
-        columns, key = _ROADS[self.key]
+        """Make the tables, the ways to them, and the user that the stream reads as."""
+        columns, key = _WAYS[self.key]
         statements = [
             f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4",
             *(

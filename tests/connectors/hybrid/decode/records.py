@@ -197,7 +197,7 @@ def json_records(
     damaged : bool
         Whether some are no JSON.
     clean : bool
-        Whether most are the same in shape, so that the fast road takes them.
+        Whether most are the same in shape, so that the fast path takes them.
     """
     good = _objects(list(schema), text_of_all)
     odd = st.one_of(

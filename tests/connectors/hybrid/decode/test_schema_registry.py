@@ -83,7 +83,7 @@ def test_records_of_two_schemas(server: RegistryServer) -> None:
     for _ in range(2):
         columns = some.decode(pa.array(records, pa.binary())).columns
         assert list(zip(*(plain(column) for column in columns), strict=True)) == expected
-        # The same by the exact road alone.
+        # The same by the exact path alone.
         one = [some.decode(pa.array([record], pa.binary())).columns for record in records]
         assert [tuple(plain(column)[0] for column in columns) for columns in one] == expected
     assert sorted(server.requests) == ["/schemas/ids/1", "/schemas/ids/70000"]

@@ -84,7 +84,7 @@ def blocks(storable: Sequence[bytes], size: int) -> list[bytes]:
 def both_roads(
     mysql: MySQLServer, columns: dict[str, str], rows: Sequence[dict[str, bytes]]
 ) -> list[tuple[object, ...]]:
-    """Rows of a new table, the same by either road; columns by name and type, bytes as they are stored."""
+    """Rows of a new table, the same by either way; columns by name and type, bytes as they are stored."""
     mysql.execute("CREATE DATABASE IF NOT EXISTS sets")
     mysql.execute("DROP TABLE IF EXISTS sets.t")
     declared = ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -219,7 +219,7 @@ def test_snapshot_and_binary_log_agree_on_every_type(mysql: MySQLServer) -> None
             number = next(i for i, row in enumerate(rows, 1) if row.get(name) == written)
             assert from_log[number][names.index(name)] == seen, (name, written)
 
-    # … and the third road: the row as the rewind log keeps it
+    # … and the third way: the row as the rewind log keeps it
     mysql.execute("UPDATE vals.t SET `odd % name``` = 99")
     discard_rewind_log()
     rewound = {r[0]: r[:-3] for p in other.partitions(start, end) for r in read(other, p)}
