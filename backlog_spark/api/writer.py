@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.common.familiar_names import WRITER, Guided, described, nearest
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.option_text import option_text
+from backlog_spark.decide.rules import UserRule, check_user_rule
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import Sink
 
@@ -37,6 +38,7 @@ class BacklogStreamWriter(Guided):
         self._available_now = False
         self._options: dict[str, str] = {}
         self._sinks: dict[str, Sink] = {}
+        self._own_rule: UserRule | None = None
 
     def trigger(
         self,
@@ -81,6 +83,26 @@ class BacklogStreamWriter(Guided):
         self._intervals.update({name: value for name, value in intervals.items() if value is not None})
         resolve_intervals(self._intervals, {}, ())
         self._available_now = bool(given["available_now"])
+        return self
+
+    def backlog_when(self, rule: UserRule) -> BacklogStreamWriter:
+        """Let a function of yours say whether the query's streaming DataFrames are in backlog.
+
+        Parameters
+        ----------
+        rule : callable
+            Called on the driver after each batch, with its `backlog_spark.decide.reports.ProgressReport`: rows, offsets
+            and newest offsets of these sources, and the watermark. Returns True, False, or None if it does not know.
+            It counts beside the rules of ``spark.backlog.rule.*``: one that says backlog is enough. An exception or
+            another value ends the query.
+
+        Raises
+        ------
+        SettingError
+            For anything but a callable; at the start, for a query without streaming DataFrames.
+        """
+        check_user_rule(rule)
+        self._own_rule = rule
         return self
 
     def option(self, key: str, value: object) -> BacklogStreamWriter:
@@ -159,5 +181,6 @@ class BacklogStreamWriter(Guided):
             intervals=self._intervals,
             available_now=self._available_now,
             options=self._options,
+            own_rule=self._own_rule,
         )
         return BacklogQuery(parts).start()

@@ -113,7 +113,7 @@ class Coordinator:
 
     def judge(self, report: ProgressReport, sources: Collection[int], found: Figures, now_ms: float) -> ProgressReport:
         """The report, with the rules' answer as the flag of the sources that carry none."""
-        before, after = self.rules.is_backlog, self.rules.take(found, now_ms)
+        before, after = self.rules.is_backlog, self.rules.take(found, now_ms, report)
         return flagged(report, dict.fromkeys(sources, after), dict.fromkeys(sources, before))
 
     def take(self, report: ProgressReport) -> list[Change]:

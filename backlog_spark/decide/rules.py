@@ -7,15 +7,29 @@ flag does not flap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.decide.reports import ProgressReport, SourceReport
-from backlog_spark.errors import SettingError
+from backlog_spark.errors import BacklogError, SettingError
 
-__all__ = ["RULES", "Figures", "Judge", "Rule", "figures", "flagged", "offsets_behind", "parse_rules"]
+__all__ = [
+    "RULES",
+    "Figures",
+    "Judge",
+    "Rule",
+    "UserRule",
+    "check_user_rule",
+    "figures",
+    "flagged",
+    "offsets_behind",
+    "parse_rules",
+]
+
+UserRule = Callable[[ProgressReport], bool | None]
+"""A rule of the user's own. None: it does not know."""
 
 _PREFIX = "spark.backlog.rule."
 _LEAVE = ".leave"
@@ -89,6 +103,20 @@ def parse_rules(settings: Mapping[str, int | float | str | None]) -> tuple[tuple
     return tuple(rules), int(settings[_MIN_STAY] or 0)
 
 
+def check_user_rule(rule: object) -> None:
+    """Refuse what is no rule of the user's own.
+
+    Raises
+    ------
+    SettingError
+    """
+    if not callable(rule):
+        raise SettingError(
+            "backlog_when", rule, "is no function.",
+            "Pass a function of a batch's report that returns True, False or None: lambda report: event.is_set().",
+        )  # fmt: skip
+
+
 class Judge:
     """Applies rules to one query, batch after batch. The caller gives the time.
 
@@ -98,6 +126,8 @@ class Judge:
         Empty: never backlog.
     min_stay_ms : int
         Minimum time between two changes of the flag.
+    own : callable, optional
+        A rule of the user's own, `UserRule`.
 
     Examples
     --------
@@ -112,8 +142,9 @@ class Judge:
     False
     """
 
-    def __init__(self, rules: Any, min_stay_ms: int = 0) -> None:
+    def __init__(self, rules: Any, min_stay_ms: int = 0, own: UserRule | None = None) -> None:
         self._rules: tuple[Rule, ...] = tuple(rules)
+        self._own = own
         self._min_stay_ms = min_stay_ms
         self._is_backlog = False
         self._since: float | None = None
@@ -121,8 +152,8 @@ class Judge:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The figures that the rules need."""
-        return frozenset(rule.name for rule in self._rules)
+        """The figures that the rules need, and ``"report"`` for the user's own."""
+        return frozenset(rule.name for rule in self._rules) | ({"report"} if self._own else frozenset())
 
     @property
     def is_backlog(self) -> bool:
@@ -134,7 +165,7 @@ class Judge:
         if self._is_backlog:
             self._is_backlog, self._since = False, now_ms
 
-    def take(self, found: Figures, now_ms: float) -> bool:
+    def take(self, found: Figures, now_ms: float, report: ProgressReport | None = None) -> bool:
         """Whether there is backlog after a batch.
 
         Parameters
@@ -143,6 +174,13 @@ class Judge:
             A missing figure neither enters backlog nor prevents leaving it.
         now_ms : float
             Milliseconds of any clock that only goes forward.
+        report : ProgressReport, optional
+            Of the batch, for the user's own rule.
+
+        Raises
+        ------
+        BacklogError
+            The user's own rule has failed.
         """
         values = dict(found.values)
         if "busyRatio" in values:
@@ -155,10 +193,26 @@ class Judge:
             wanted = any(value > rule.leave for value, rule in known)
         else:
             wanted = any(value > rule.enter for value, rule in known)
+        wanted = self._asked(report) or wanted
         stays = self._since is not None and now_ms - self._since < self._min_stay_ms
         if wanted != self._is_backlog and not stays:
             self._is_backlog, self._since = wanted, now_ms
         return self._is_backlog
+
+    def _asked(self, report: ProgressReport | None) -> bool:
+        """The answer of the user's own rule."""
+        if self._own is None or report is None:
+            return False
+        again = "It is given a batch's report, and returns True, False or None."
+        try:
+            answer = self._own(report)
+        except Exception as error:
+            raise BacklogError(
+                f"The function of backlog_when has failed with {type(error).__name__}: {error}.", again
+            ) from error
+        if answer is not None and not isinstance(answer, bool):
+            raise BacklogError(f"The function of backlog_when has returned {answer!r}.", again)
+        return bool(answer)
 
 
 def figures(

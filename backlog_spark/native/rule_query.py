@@ -21,7 +21,7 @@ from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.available_now_runs import after_round, first_round, leaves
 from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.reports import ProgressReport
-from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
+from backlog_spark.decide.rules import Judge, UserRule, check_user_rule, figures, flagged, parse_rules
 from backlog_spark.decide.steps import Facts, Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.hybrid import CONF, NativeHybrid
@@ -54,6 +54,7 @@ def backlog_query(
     interval_during_backlog: str | int | timedelta | None = None,
     to_table: str = "",
     source: NativeHybrid | None = None,
+    backlog_when: UserRule | None = None,
 ) -> NativeQuery:
     """Start a query of Spark's own sources that switches between backlog and stream.
 
@@ -76,6 +77,10 @@ def backlog_query(
         Table to write to, as in ``DataStreamWriter.toTable``.
     source : NativeHybrid, optional
         Phases, made with `hybrid`. All but the last are backlog. In the last one the rules decide.
+    backlog_when : callable, optional
+        A rule of your own, beside those that are set: called on the driver after each batch with its
+        `backlog_spark.decide.reports.ProgressReport`; returns True, False, or None if it does not know. An exception or
+        another value ends the query.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def backlog_query(
     Raises
     ------
     BacklogError
-        For wrong settings, and if no rule is set (``spark.backlog.rule.*``).
+        For wrong settings, and without any rule (``spark.backlog.rule.*`` or ``backlog_when``).
 
     Notes
     -----
@@ -97,7 +102,11 @@ def backlog_query(
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
-    query = NativeQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
+    if backlog_when is not None:
+        check_user_rule(backlog_when)
+    query = NativeQuery(
+        session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source, own_rule=backlog_when
+    )
     return query.start()
 
 
@@ -114,6 +123,7 @@ class NativeQuery(QueryRuns):
         intervals: Mapping[str, object],
         to_table: str,
         source: NativeHybrid | None = None,
+        own_rule: UserRule | None = None,
     ) -> None:
         if not checkpoint_location:
             raise SettingError("checkpoint", checkpoint_location, "a query needs one.", "Pass checkpoint='…'.")
@@ -121,16 +131,17 @@ class NativeQuery(QueryRuns):
         settings = parse_settings(conf)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [])
         rules, min_stay_ms = parse_rules(settings)
-        if self.intervals.during_backlog_ms is not None and not rules and source is None:
+        judge = Judge(rules, min_stay_ms, own_rule)
+        if self.intervals.during_backlog_ms is not None and not judge.needs and source is None:
             raise SettingError(
                 self.intervals.during_backlog_origin,
                 self.intervals.during_backlog_ms,
                 "no rule says when the query is in backlog.",
-                "Set a rule, such as spark.backlog.rule.offsetsBehindLatest for Kafka.",
+                "Set a rule, such as spark.backlog.rule.offsetsBehindLatest for Kafka, or pass backlog_when=….",
             )
         during = self.intervals.during_backlog_ms
         facts = Facts(self.intervals.interval_ms, during, ours=(), has_frames=True)
-        coordinator = Coordinator(facts, Judge(rules, min_stay_ms))
+        coordinator = Coordinator(facts, judge)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), QueryTracker(name, coordinator), settings)
         self._build = build
         self._to_table = to_table

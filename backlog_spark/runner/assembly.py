@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.promises import Promises, refuse_rows_again
-from backlog_spark.decide.rules import Judge, parse_rules
+from backlog_spark.decide.rules import Judge, UserRule, parse_rules
 from backlog_spark.decide.steps import Facts
+from backlog_spark.errors import SettingError
 from backlog_spark.model.nodes import Node, has_frames, informed, is_timed, joins_results, sources_of
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.identity import record_of
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from backlog_spark.spi.source_info import SourceInfo
 
 __all__ = ["QueryParts", "assemble"]
+
+_log = logging.getLogger(__name__)
 
 # How long a batch may fire timers if the query has no interval.
 _FIRING_MS = 1_000
@@ -69,6 +73,7 @@ def assemble(
     intervals: Mapping[str, object],
     available_now: bool = False,
     options: Mapping[str, str] | None = None,
+    own_rule: UserRule | None = None,
 ) -> QueryParts:
     """Ask the sources about themselves, check the query, and make its parts. Nothing has started then.
 
@@ -109,7 +114,18 @@ def assemble(
         is_timed=is_timed(node),
         joins_results=joins_results(node),
     )
-    coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms))
+    if own_rule is not None and not facts.has_frames:
+        raise SettingError(
+            "backlog_when", own_rule, "has no effect, as all sources say themselves whether they are in backlog.",
+            "Leave it out. For an age from which rows are backlog set the source's option backlogLagThreshold.",
+        )  # fmt: skip
+    if rules and not facts.has_frames:
+        _log.warning(
+            "Query %s: %s has no effect, as all its sources say themselves whether they are in backlog. For an age "
+            "from which rows are backlog set their option backlogLagThreshold.",
+            name, ", ".join(f"spark.backlog.rule.{rule.name}" for rule in rules),
+        )  # fmt: skip
+    coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms, own_rule))
     keyed = None
     if node.is_keyed:
         key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.reports import ProgressReport, SourceReport
-from backlog_spark.decide.rules import Figures, Judge, Rule, figures, flagged, offsets_behind, parse_rules
-from backlog_spark.errors import SettingError
+from backlog_spark.decide.rules import (
+    Figures,
+    Judge,
+    Rule,
+    check_user_rule,
+    figures,
+    flagged,
+    offsets_behind,
+    parse_rules,
+)
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spark.jvm.listener import to_report
 
 
@@ -67,6 +76,34 @@ def test_without_rules_there_is_never_backlog() -> None:
     judge = Judge([])
     assert not judge.take(Figures({"offsetsBehindLatest": 1e12}), 0)
     assert judge.needs == frozenset()
+
+
+@pytest.mark.parametrize("files", [0.0, 200.0, None])
+@pytest.mark.parametrize("answer", [True, False, None])
+def test_a_rule_of_the_users_own_counts_beside_the_others(files: float | None, answer: bool | None) -> None:
+    given: list[ProgressReport] = []
+    judge = Judge([Rule("filesOutstanding", 100, 50)], 0, lambda report: given.append(report) or answer)
+    report = progress()
+    assert judge.needs == {"filesOutstanding", "report"}
+    found = Figures({} if files is None else {"filesOutstanding": files})
+    assert judge.take(found, 0, report) is (answer is True or files == 200)
+    assert given == [report]
+    judge.end(1)
+    assert not judge.is_backlog
+
+
+@pytest.mark.parametrize("answer", [1, "true", [], ValueError("no such table")])
+def test_a_rule_of_the_users_own_that_fails(answer: object) -> None:
+    def own(report: ProgressReport) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    problem = "failed with ValueError: no such table" if isinstance(answer, Exception) else "returned .*"
+    with pytest.raises(BacklogError, match=rf"backlog_when has {problem}\. It is given a batch's report"):
+        Judge([], 0, own).take(Figures({}), 0, progress())
+    with pytest.raises(SettingError, match=r"backlog_when = 'late': is no function\. Pass a function"):
+        check_user_rule("late")
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 30_000)), max_size=60), st.integers(0, 60_000))

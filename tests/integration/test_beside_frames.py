@@ -12,6 +12,7 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
 from backlog_spark.model.nodes import SourceSpec
+from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
@@ -105,3 +106,15 @@ def test_keyed_operators_that_do_not_run_sorted(
         spark.conf.unset("spark.backlog.sortedBatch.enabled")
     assert {"interval": None, "intervalDuringBacklog": "60000 ms"} in given
     assert all(options["intervalDuringBacklog"] == "60000 ms" for options in given)
+
+
+def test_rules_speak_for_frames_only(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Sources that say themselves whether they are in backlog are asked by nobody else."""
+    append(tmp_path / "s", pa.table({"n": [1]}), backlog=False)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s")
+    writer = stream.write("alone").option("checkpointLocation", str(tmp_path / "c")).to(Collect())
+    with session_conf(spark, {"spark.backlog.rule.watermarkLag": "5 min"}):
+        writer.trigger(available_now=True).start(spark).awaitTermination()
+    assert "Query alone: spark.backlog.rule.watermarkLag has no effect" in caplog.text
+    with pytest.raises(bs.SettingError, match=r"backlog_when = .*has no effect.*backlogLagThreshold"):
+        writer.backlog_when(lambda report: None).start(spark)

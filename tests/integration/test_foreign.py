@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -178,6 +179,34 @@ def test_no_batch_is_interrupted_by_a_switch(spark: SparkSession, tmp_path: Path
         assert list(dict.fromkeys(done)) == list(range(len(set(done))))
 
 
+def test_a_flag_from_outside(spark: SparkSession, tmp_path: Path) -> None:
+    """A rule of the user's own, that somebody else sets and unsets."""
+    files(tmp_path / "source", 0, 1)
+    loading = threading.Event()
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        frame = spark.readStream.schema("n long").parquet(str(tmp_path / "source"))
+        return frame.writeStream.format("noop")
+
+    with rules(spark, minStay="0 s"):
+        query = bs.backlog_query(
+            build, checkpoint=str(tmp_path / "c"), spark=spark, interval="300 ms", interval_during_backlog="2 seconds",
+            backlog_when=lambda report: loading.is_set() if report.num_input_rows else None,
+        )  # fmt: skip
+        try:
+            wait(lambda: query.backlogProgress.rows == 20, query)
+            assert [switch.mode for switch in query.history] == [Mode.STREAM]
+            loading.set()
+            files(tmp_path / "source", 1, 1)
+            wait(lambda: Mode.BACKLOG in [switch.mode for switch in query.history], query)
+            loading.clear()
+            files(tmp_path / "source", 2, 1)
+            wait(lambda: query.backlogProgress.rows == 60 and query.mode is Mode.STREAM, query)
+        finally:
+            query.stop()
+    assert query.exception() is None
+
+
 def test_what_cannot_work_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     files(tmp_path / "source", 0, 1)
 
@@ -186,6 +215,8 @@ def test_what_cannot_work_is_refused(spark: SparkSession, tmp_path: Path) -> Non
 
     with pytest.raises(bs.SettingError, match=r"no rule .*Set a rule, such as spark\.backlog\.rule\.offsetsBehind"):
         bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark, interval_during_backlog="1 min")
+    with pytest.raises(bs.SettingError, match="is no function"):
+        bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark, backlog_when="late")  # type: ignore[arg-type]
     with pytest.raises(bs.SettingError, match="a query needs one"):
         bs.backlog_query(build, checkpoint="", spark=spark)
     with pytest.raises(bs.BacklogError, match=r"build returned DataFrame\. Return the DataStreamWriter"):
