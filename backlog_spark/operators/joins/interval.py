@@ -1,7 +1,8 @@
 """Joins two streams by key if the right row's time is in an interval around the left row's time.
 
-A row is kept while a row that is not late may still match it. Let L and U be the inclusive bounds. A left row of time t
-matches right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L.
+A row is kept while a row that is not late may still match it. Let L and U be the bounds. A left row of time t matches
+right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L. Rows match
+by their exact times, in microseconds. They are dropped by their milliseconds, as watermarks are in milliseconds.
 
 Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
 """
@@ -20,7 +21,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import identity_of, refuse_changes
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock, Step
-from backlog_spark.operators.joins.matches import Matches
+from backlog_spark.operators.joins.matches import Matches, shifted
 from backlog_spark.operators.joins.pairs import OUTER, Output, check_kind, output_columns, paired
 from backlog_spark.operators.joins.pending_rows import DONE, TURN, advance_in_turn, rows_of_key
 from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin
@@ -107,9 +108,11 @@ class IntervalJoinFold(RowsFold):
         check_kind(how, OUTER)
         self._how = how
         self._outer: tuple[int, ...] = OUTER[how]
-        # Times are whole milliseconds.
-        self._lower = lower_ms + int(lower_exclusive)
-        self._upper = upper_ms - int(upper_exclusive)
+        self._lower = lower_ms * 1_000 + int(lower_exclusive)
+        self._upper = upper_ms * 1_000 - int(upper_exclusive)
+        self._bounds = lower_ms, upper_ms
+        # In the checkpoint since bounds were in milliseconds.
+        self._described = f"{lower_ms + int(lower_exclusive)} ms to {upper_ms - int(upper_exclusive)} ms"
         shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
         if self._lower > self._upper:
             raise SettingError(
@@ -130,12 +133,12 @@ class IntervalJoinFold(RowsFold):
         )
         self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
         self._columns = self.pair_columns()
-        self._spans = SpanJoin(how, self._lower, self._upper, len(self.keys), self._columns)
+        self._spans = SpanJoin(how, self._lower, self._upper, self._bounds, len(self.keys), self._columns)
         self._arrow = arrow_schema(self.output_schema())
         self._state_arrow = self.state.arrow()
 
     def describe(self) -> dict[str, Any]:
-        return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
+        return self.described(f"{self._how} join of right rows from {self._described}")
 
     def pair_columns(self) -> list[Output]:
         """The columns of a pair."""
@@ -180,8 +183,8 @@ class IntervalJoinFold(RowsFold):
         )
 
     def _until(self, side: int, time: Any) -> Any:
-        """The watermark at which a row of this time can be dropped. Takes numbers and Spark expressions."""
-        return time + self._upper if side == LEFT else time - self._lower
+        """The watermark at which a row of this time, in milliseconds, can be dropped. Takes numbers and expressions."""
+        return time + self._bounds[1] if side == LEFT else time - self._bounds[0]
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ class IntervalJoinFold(RowsFold):
         given = self.sides[side]
         names = dict(zip(given.schema.names, given.columns, strict=True))
         keys = [normalised(names[k], self.schema).alias(KEY.format(i, side)) for i, k in enumerate(given.keys)]
-        time = F.unix_millis(quoted(names[self._times[side]])).alias(AT.format(side))
+        time = F.unix_micros(quoted(names[self._times[side]])).alias(AT.format(side))
         values = [quoted(c).alias(v) for c, v in zip(given.columns, self.values(side), strict=True)]
         return version.where(quoted(SIDE) == side).select(*keys, time, *values)
 
@@ -219,7 +222,9 @@ class IntervalJoinFold(RowsFold):
             # A full join uses the rows of each side in both roles.
             return None
         spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
-        placed = self.placed(self.fold(rows, base))
+        # Exact times on the way; state has milliseconds.
+        exact = [F.unix_micros(F.col(self.value(side, name))) for side, name in enumerate(self._times)]
+        placed = self.placed(self.fold(rows, base)).withColumn(TIME, F.coalesce(*exact))
         narrow = self.narrow(placed)
         is_near = F.col(SIDE_OF) == spans.near
         near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
@@ -233,7 +238,8 @@ class IntervalJoinFold(RowsFold):
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             once = together.where(is_near | (F.col(span) == far[0]))
-            return self.as_state(self.still_needed(self.with_hash(narrow.placed(once)), end))
+            found = narrow.placed(once).withColumn(TIME, F.unix_millis(F.timestamp_micros(time)))
+            return self.as_state(self.still_needed(self.with_hash(found), end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
@@ -256,7 +262,8 @@ class IntervalJoinFold(RowsFold):
         if not self._outer:
             return rows.where(needed)
         # The earliest time of a row that can have matched a row which is still kept.
-        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (self._upper - self._lower))
+        lower, upper = self._bounds
+        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (upper - lower))
         # These rows themselves must not be emitted any more.
         matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
         return rows.where(needed | tells).withColumn(MATCHED, matched)
@@ -321,7 +328,7 @@ class IntervalJoinFold(RowsFold):
 
     def _matched(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Matches]]:
         rows = combine([kept, fresh], self._state_arrow)
-        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
+        side, time = rows.column(SIDE_OF).to_numpy(), self.micros_of(rows)
         is_new = np.arange(len(side)) >= kept.num_rows
         matched = np.zeros(len(side), dtype=bool)
         unknown = np.zeros(len(side), dtype=bool)
@@ -365,15 +372,16 @@ class IntervalJoinFold(RowsFold):
         chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new]) & (is_new | (side != mine)))
         sides = [chosen[is_new[chosen]], chosen[~is_new[chosen]]]
         lefts, rights = sides if mine == LEFT else sides[::-1]
-        times = rows.column(TIME).to_numpy()
+        times = self.micros_of(rows)
         matches = Matches.of(lefts, rights, self.codes(rows, chosen), times, self._lower, self._upper)
         return matches.counts(mine, rows.num_rows)[settled.num_rows :]
 
     def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         others = rows_of_key(self, settled, row)[1]
-        time, mine = settled.column(TIME).to_numpy()[others], row.column(TIME)[0].as_py()
-        after = time - mine if row.column(SIDE_OF)[0].as_py() == LEFT else mine - time
-        return others[:0], others[(after >= self._lower) & (after <= self._upper)]
+        time, mine = self.micros_of(settled)[others], self.micros_of(row)
+        left, right = (mine, time) if row.column(SIDE_OF)[0].as_py() == LEFT else (time, mine)
+        matches = (right >= shifted(left, self._lower)) & (right <= shifted(left, self._upper))
+        return others[:0], others[matches]
 
     def _paired(
         self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None
