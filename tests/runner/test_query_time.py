@@ -126,6 +126,22 @@ def test_without_interruption_no_budget_is_sent(spark: SparkSession, tmp_path: P
         kept.time.close()
 
 
+def test_a_late_row_counts_once_whoever_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    orders = bs.source("hybrid", name="a").with_watermark("ts", "1 second")
+    streams = [orders.key_by("k").process(Timers(), name=name) for name in ("one", "two")]
+    other = orders.filter("k > 1").key_by("k").process(Timers(), name="three")
+    root = streams[0].union(streams[1]).union(other).key_by("k").process(Timers(), name="last").node
+    (tmp_path / "backlog").mkdir()
+    time = Timekeeper(spark, Checkpoint(spark, str(tmp_path)), root, GROUPS, mixed=False)
+    schema = spark.createDataFrame([], "k long, ts timestamp").schema
+    folds = {node.name: node.bind(schema, GROUPS, True) for node in root.walk() if isinstance(node, KeyedNode)}
+    time.begin(folds, [False] * 3, [False] * 3, sorted_run=False, tasks=2)
+    for batch, late in enumerate([{"one": 3, "two": 2}, {"two": 2, "three": 1, "last": 1}, {}]):
+        time.reports.add({(name, 0): GroupReport(0, late=count) for name, count in late.items()})
+        time.take(batch, "no query of this name", [False] * 3, [False] * 3, sorted_run=False)
+    assert time.late_rows == 3 + (2 + 1 + 1)
+
+
 def test_an_input_that_spark_does_not_report_is_logged_and_the_others_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,8 +1,8 @@
 """Joins two streams by key if the right row's time is in an interval around the left row's time.
 
-A row is kept while a row that is not late may still match it. Let L and U be the bounds. A left row of time t matches
-right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L. Rows match
-by their exact times, in microseconds. They are dropped by their milliseconds, as watermarks are in milliseconds.
+A row is kept while a row that is not late may still match it. Let L and U be the inclusive bounds. A left row of time t
+matches right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L.
+Times and bounds are in microseconds, like Spark's timestamps. Watermarks are in milliseconds.
 
 Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
 """
@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import identity_of, refuse_changes
-from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock, Step
 from backlog_spark.operators.joins.matches import Matches, shifted
 from backlog_spark.operators.joins.pairs import OUTER, Output, check_kind, output_columns, paired
 from backlog_spark.operators.joins.pending_rows import DONE, TURN, advance_in_turn, rows_of_key
-from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin
+from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin, over_until
 from backlog_spark.operators.multiset import ROW
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
@@ -110,8 +110,6 @@ class IntervalJoinFold(RowsFold):
         self._outer: tuple[int, ...] = OUTER[how]
         self._lower = lower_ms * 1_000 + int(lower_exclusive)
         self._upper = upper_ms * 1_000 - int(upper_exclusive)
-        self._bounds = lower_ms, upper_ms
-        # In the checkpoint since bounds were in milliseconds.
         self._described = f"{lower_ms + int(lower_exclusive)} ms to {upper_ms - int(upper_exclusive)} ms"
         shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
         if self._lower > self._upper:
@@ -133,7 +131,7 @@ class IntervalJoinFold(RowsFold):
         )
         self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
         self._columns = self.pair_columns()
-        self._spans = SpanJoin(how, self._lower, self._upper, self._bounds, len(self.keys), self._columns)
+        self._spans = SpanJoin(how, self._lower, self._upper, len(self.keys), self._columns)
         self._arrow = arrow_schema(self.output_schema())
         self._state_arrow = self.state.arrow()
 
@@ -182,9 +180,12 @@ class IntervalJoinFold(RowsFold):
             f"Drop such rows with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
         )
 
-    def _until(self, side: int, time: Any) -> Any:
-        """The watermark at which a row of this time, in milliseconds, can be dropped. Takes numbers and expressions."""
-        return time + self._bounds[1] if side == LEFT else time - self._bounds[0]
+    def _exact_time(self) -> Column:
+        """The event time of placed rows in microseconds since 1970."""
+        from pyspark.sql import functions as F
+
+        columns = (F.col(self.value(side, name)) for side, name in enumerate(self._times))
+        return F.coalesce(*map(F.unix_micros, columns))
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
@@ -222,9 +223,7 @@ class IntervalJoinFold(RowsFold):
             # A full join uses the rows of each side in both roles.
             return None
         spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
-        # Exact times on the way; state has milliseconds.
-        exact = [F.unix_micros(F.col(self.value(side, name))) for side, name in enumerate(self._times)]
-        placed = self.placed(self.fold(rows, base)).withColumn(TIME, F.coalesce(*exact))
+        placed = self.placed(self.fold(rows, base)).withColumn(TIME, self._exact_time())
         narrow = self.narrow(placed)
         is_near = F.col(SIDE_OF) == spans.near
         near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
@@ -238,8 +237,8 @@ class IntervalJoinFold(RowsFold):
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             once = together.where(is_near | (F.col(span) == far[0]))
-            found = narrow.placed(once).withColumn(TIME, F.unix_millis(F.timestamp_micros(time)))
-            return self.as_state(self.still_needed(self.with_hash(found), end))
+            in_millis = narrow.placed(once).withColumn(TIME, F.unix_millis(F.timestamp_micros(time)))
+            return self.as_state(self.still_needed(self.with_hash(in_millis), end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
@@ -256,14 +255,14 @@ class IntervalJoinFold(RowsFold):
         rows = self.with_key(placed)
         if end.watermark is None:
             return rows
-        time, side = F.col(TIME), F.col(SIDE_OF)
-        until = F.when(side == LEFT, self._until(LEFT, time)).otherwise(self._until(RIGHT, time))
-        needed = until > end.watermark
+        time, side = self._exact_time(), F.col(SIDE_OF)
+        left, right = (over_until(side, end.watermark, self._lower, self._upper) for side in (LEFT, RIGHT))
+        needed = time > F.when(side == LEFT, left).otherwise(right)
         if not self._outer:
             return rows.where(needed)
         # The earliest time of a row that can have matched a row which is still kept.
-        lower, upper = self._bounds
-        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (upper - lower))
+        earliest = max(left + self._lower, MIN_WATERMARK)
+        tells = side.isin([RIGHT - side for side in self._outer]) & (time > min(earliest, END_OF_TIME))
         # These rows themselves must not be emitted any more.
         matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
         return rows.where(needed | tells).withColumn(MATCHED, matched)
@@ -279,8 +278,9 @@ class IntervalJoinFold(RowsFold):
 
     def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
         """The watermark at which each row can be dropped."""
-        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
-        found: np.ndarray = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        side, time = rows.column(SIDE_OF).to_numpy(), self.micros_of(rows)
+        until = np.where(side == LEFT, shifted(time, self._upper), shifted(time, -self._lower))
+        found: np.ndarray = until // 1_000
         return found
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
