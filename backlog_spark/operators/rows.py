@@ -147,13 +147,9 @@ class RowsFold(WaitingFold):
 
     def micros_of(self, rows: pa.RecordBatch) -> np.ndarray:
         """Event times in microseconds since 1970, of rows that have one; `TIME` is rounded down."""
-        of_sides = [
-            groups.values(rows.column(self.value(side, self.event_time_needed(side))).cast(pa.int64()))
-            for side in range(len(self.sides))
-        ]
-        if len(of_sides) == 1:
-            return of_sides[0]
-        return np.where(rows.column(SIDE_OF).to_numpy() == 0, *of_sides)
+        names = (self.value(side, self.event_time_needed(side)) for side in range(len(self.sides)))
+        times: np.ndarray = groups.values(pc.coalesce(*map(rows.column, names)).cast(pa.int64()))
+        return times
 
     # -- rows -----------------------------------------------------------------------------------------------
 

@@ -278,9 +278,14 @@ class IntervalJoinFold(RowsFold):
 
     def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
         """The watermark at which each row can be dropped."""
-        side, time = rows.column(SIDE_OF).to_numpy(), self.micros_of(rows)
-        until = np.where(side == LEFT, shifted(time, self._upper), shifted(time, -self._lower))
-        found: np.ndarray = until // 1_000
+        is_left, bounds = rows.column(SIDE_OF).to_numpy() == LEFT, (self._upper, -self._lower)
+        found: np.ndarray
+        if not any(bound % 1_000 for bound in bounds):
+            time = rows.column(TIME).to_numpy()
+            found = np.where(is_left, *(time + bound // 1_000 for bound in bounds))
+        else:  # exclusive bounds
+            exact = self.micros_of(rows)
+            found = np.where(is_left, *(shifted(exact, bound) for bound in bounds)) // 1_000
         return found
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:

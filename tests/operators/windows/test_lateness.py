@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
+from backlog_spark.decide.ledger import Ledger
+from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import ASKED, INSERT, POSTIMAGE
 from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
@@ -281,6 +283,19 @@ def test_a_row_is_late_for_a_session_that_the_watermark_of_its_batch_has_passed(
     for empty in ([], [1]):
         batches: list[Batch] = [(MIN_WATERMARK, [Row("a", 0, 1)]), (7, [Row("a", 2_000, 10), Row("a", 9_000, 100)])]
         assert compared(batches, "session", 0, empty) == 1
+
+
+def test_a_checkpoint_of_sessions_in_milliseconds_is_refused() -> None:
+    """Their bounds would be read as microseconds. The rows of a function's sessions have exact times in any state."""
+    for made, refused in ((Aggregate, True), (Rows, False)):
+        now = made(ASSIGNERS["session"], 0).fold.describe()
+        before = {**now, "meaning": now["meaning"].removesuffix(", in microseconds")}
+        ledger = Ledger(4, 2, (("sessions", before),))
+        if refused:
+            with pytest.raises(BacklogError, match=r"'sessions' is now .*, in microseconds; in the checkpoint it is"):
+                ledger.check(4, [("sessions", now)])
+        else:
+            ledger.check(4, [("sessions", now)])
 
 
 def test_a_late_row_belongs_to_the_session_that_it_touches() -> None:
