@@ -42,9 +42,9 @@ class Matches:
         width = len(times) + 1
         key_and_time = code[rights] * width + rank
         order = order_of(key_and_time)
-        key_and_time, base = key_and_time[order], code[lefts] * width
-        first = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(time[lefts], lower), "left"))
-        end = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(time[lefts], upper), "right"))
+        key_and_time, base, own = key_and_time[order], code[lefts] * width, time[lefts]
+        first = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(own, lower), "left"))
+        end = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(own, upper), "right"))
         return cls(lefts, rights[order], first, end)
 
     def mark(self, matched: np.ndarray) -> None:
