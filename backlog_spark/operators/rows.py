@@ -151,7 +151,8 @@ class RowsFold(WaitingFold):
         columns = [rows.column(name) for name in names]
         raw = [pa.Array.from_buffers(pa.int64(), len(c), [None, c.buffers()[1]], offset=c.offset) for c in columns]
         times = [each.to_numpy() for each in raw]
-        return times[0] if len(times) == 1 else np.where(rows.column(SIDE_OF).to_numpy() == 0, *times)
+        found: np.ndarray = times[0] if len(times) == 1 else np.where(rows.column(SIDE_OF).to_numpy() == 0, *times)
+        return found
 
     # -- rows -----------------------------------------------------------------------------------------------
 
