@@ -204,9 +204,10 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from backlog_spark.common.familiar_names import NoSuchName, choice
+        from backlog_spark.common.familiar_names import PUBLIC, NoSuchName, choice
 
-        raise NoSuchName(f"backlog_spark has no {name!r}.", choice(name, __all__, "It has"))
+        hint = PUBLIC.get(name.lower()) or choice(name, __all__, "It has")
+        raise NoSuchName(f"backlog_spark has no {name!r}.", hint)
     if _MODULES[name] == "errors":
         return getattr(importlib.import_module(f"{__name__}.errors"), name)
     from backlog_spark.common.requirements import check_pyspark, required

@@ -12,6 +12,7 @@ __all__ = [
     "HANDLE",
     "KEYED",
     "PAIRED",
+    "PUBLIC",
     "STREAM",
     "WINDOWED",
     "WRITER",
@@ -110,6 +111,19 @@ _AFTER: Final = "Do it before .key_by(…), or after the operator that follows k
 _FUNCTION: Final = "Write .process(function), with a subclass of bs.KeyedProcessFunction."
 _AVG: Final = "Write .aggregate('avg(amount) AS mean'), with any aggregate of docs/operators.md."
 _SINK: Final = "Write a subclass of bs.Sink, with open() and write(batch_df, batch), and pass it to .to(…)."
+_ALL_ROWS: Final = (
+    "A window over all rows would be one task's work, as in Flink. Key the rows by a constant to have that: "
+    ".map('*', '1 AS everything').key_by('everything').window(…) or .count_window(…); declared aggregates are computed "
+    "in parts first. Or aggregate by key and window, and then by window."
+)
+_EVICTOR: Final = (
+    "Windows merge rows as they come, so an evictor would find none. Write .process(function), with a subclass of "
+    "bs.ProcessWindowFunction that skips rows. For the last rows of a key write .count_window(size, slide)."
+)
+_TIMED_TRIGGER: Final = (
+    "Windows of time are merged without looking at single rows, and fire when they end: leave the trigger out. For "
+    "other moments write a subclass of bs.Trigger for bs.GlobalWindows, or of bs.KeyedProcessFunction with timers."
+)
 _KEYED_FIRST: Final = "Add an operator first: .key_by('id').sum('amount').write('name')."
 _WINDOWED_FIRST: Final = "Add an operator first: .window(…).sum('amount').write('name')."
 _TO: Final = "Write .to(bs.DeltaUpsert(path, keys=['id'])) or .to(bs.DeltaAppend(path))."
@@ -140,6 +154,7 @@ STREAM: Final = _table(
     ("writestream writeto totable saveastable addsink sinkto foreachbatch", _WRITE),
     ("trigger option options to start execute awaittermination queryname outputmode", f"Name the query: {_WRITE}"),
     ("getsideoutput", "Write .to(sink, side_output='name') in addition to the main .to(sink)."),
+    ("windowall countwindowall timewindowall", _ALL_ROWS),
     ("*", "Columns are written as text, such as .filter('amount > 0'). "),
 )  # fmt: skip
 KEYED: Final = _table(
@@ -149,6 +164,7 @@ KEYED: Final = _table(
     ("apply applyinpandas applyinpandaswithstate applyinarrow", _FUNCTION),
     ("transformwithstate transformwithstateinpandas flatmapgroupswithstate mapgroupswithstate", _FUNCTION),
     ("timewindow", "Write .window(bs.TumblingEventTimeWindows.of('1 minute'))."),
+    ("windowall countwindowall timewindowall", _ALL_ROWS),
     ("map filter where select selectexpr withcolumn drop transform union withwatermark changes", _AFTER),
     ("temporaljoin", "Write a.temporal_join(b, on='id'), without key_by."),
     ("cogroup", "Write a.co_group(b).where('id').equal_to('id').window(…).apply(function), without key_by."),
@@ -158,7 +174,7 @@ WINDOWED: Final = _table(
     ("agg", "Write .aggregate('sum(amount) AS total, count(*) AS n')."),
     ("avg mean first last stddev collectlist collectset", _AVG),
     ("map filter where select selectexpr withcolumn drop transform union withwatermark changes", _AFTER),
-    ("evictor", "Write .process(function), with a subclass of bs.ProcessWindowFunction that skips rows."),
+    ("evictor", _EVICTOR),
     ("getsideoutput sideoutput", "Write .side_output_late_data('late') here and .to(sink, side_output='late')."),
     ("write writestream start to option show collect", _WINDOWED_FIRST),
 )  # fmt: skip
@@ -176,6 +192,13 @@ WRITER: Final = _table(
     ("interval intervalduringbacklog processingtime availablenow", _TRIGGER),
     ("awaittermination stop isactive status lastprogress exception", "Call .start() first; it returns the query."),
 )  # fmt: skip
+PUBLIC: Final = _table(
+    ("evictor countevictor timeevictor deltaevictor", _EVICTOR),
+    ("eventtimetrigger processingtimetrigger deltatrigger nevertrigger processingtimeouttrigger", _TIMED_TRIGGER),
+    ("continuouseventtimetrigger continuousprocessingtimetrigger", _TIMED_TRIGGER),
+    ("allwindowedstream allwindowfunction processallwindowfunction", _ALL_ROWS),
+)  # fmt: skip
+"""Hints for names of the package itself."""
 HANDLE: Final = _table(
     ("start restart", "A query is started once. To restart, build it again with the same checkpoint."),
     ("cancel close", "Write .stop()."),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -49,6 +49,7 @@ __all__ = [
     "keyed_from_output",
     "operator_attributes",
     "pair_of",
+    "readers_of_same_rows",
     "sources_of",
     "state_name",
     "uses_processing_time",
@@ -376,6 +377,34 @@ def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkChara
 def watermark_nodes(root: Node) -> list[WatermarkNode]:
     """The inputs with an event time, in plan order. Their index is their number."""
     return [node for node in root.walk() if isinstance(node, WatermarkNode)]
+
+
+def readers_of_same_rows(root: Node) -> list[list[str]]:
+    """The keyed operators by name, those together that read the same rows: of one stream, or of `TransformNode`s that
+    only map its rows. A source that `pair_of` reads twice is one stream.
+    """
+
+    def rows_of(node: Node) -> tuple[Hashable, ...]:
+        if isinstance(node, TransformNode):
+            below = rows_of(node.parent)
+            return below if node.label.startswith("map ") else (*below, node.label or id(node.function))
+        if isinstance(node, SourceNode):
+            return (id(node.spec.options),)  # of `pair_of`'s copy too
+        if isinstance(node, FrameNode):
+            return (id(node.frame),)
+        if isinstance(node, WatermarkNode):
+            return (*rows_of(node.parent), node.column, node.delay_ms, node.idle_ms)
+        if isinstance(node, KeyedNode):
+            return (KeyedNode, node.name)
+        return (type(node), *map(rows_of, node.parents))
+
+    found: dict[Hashable, list[str]] = {}
+    for node in root.walk():
+        if isinstance(node, KeyedNode):
+            same = found.setdefault(rows_of(node.parent), [])
+            if node.name not in same:
+                same.append(node.name)
+    return list(found.values())
 
 
 def operator_attributes(

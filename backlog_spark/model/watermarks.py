@@ -26,6 +26,7 @@ __all__ = [
     "WatermarkOutput",
     "WatermarkValve",
     "event_time_of",
+    "micros_until",
     "observation_name",
 ]
 
@@ -37,6 +38,14 @@ MIN_WATERMARK: Final = -(2**63)
 
 END_OF_TIME: Final = 2**63 - 1
 """The watermark of an input that has ended (FLIP-147): everything that waits for a time is due."""
+
+
+def micros_until(milliseconds: int) -> int:
+    """The last microsecond of a millisecond since 1970, within 64 bits.
+
+    A time in microseconds is at most this if and only if, rounded down to milliseconds, it is at most the given one.
+    """
+    return min(max(milliseconds * 1_000 + 999, MIN_WATERMARK), END_OF_TIME)
 
 
 def event_time_of(schema: StructType) -> str | None:

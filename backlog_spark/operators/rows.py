@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -126,7 +127,7 @@ class RowsFold(WaitingFold):
         Raises
         ------
         BacklogError
-            If the side has none.
+            If the side has none, or if it is no timestamp any more.
         """
         found = self.sides[side].event_time
         if found is None:
@@ -135,6 +136,22 @@ class RowsFold(WaitingFold):
                 f"{self.what}: the{where} stream has no event time.",
                 'Add .with_watermark("<column>", "<delay>") before key_by.',
             )
+        kind = self.sides[side].schema[found].dataType
+        if type(kind).__name__ != "TimestampType":
+            raise BacklogError(
+                f"{self.what}: the event time {found!r} has become {kind.simpleString()}.",
+                "Keep it a timestamp up to this operator.",
+            )
+        return found
+
+    def micros_of(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Event times in microseconds since 1970, of rows that have one; `TIME` is rounded down."""
+        names = [self.value(side, self.event_time_needed(side)) for side in range(len(self.sides))]
+        # Without the NULLs of the other side's rows nothing is copied: five times as fast as filling them.
+        columns = [rows.column(name) for name in names]
+        raw = [pa.Array.from_buffers(pa.int64(), len(c), [None, c.buffers()[1]], offset=c.offset) for c in columns]
+        times = [each.to_numpy() for each in raw]
+        found: np.ndarray = times[0] if len(times) == 1 else np.where(rows.column(SIDE_OF).to_numpy() == 0, *times)
         return found
 
     # -- rows -----------------------------------------------------------------------------------------------
@@ -236,9 +253,11 @@ class RowsFold(WaitingFold):
         loud = [batch for batch, emit in arrived.seeds if emit]
         kept = combine([old, self.settled_order(combine(silent, schema))], schema)
         live = self.widened(arrived.live)
-        late, outputs = 0, []
+        late, outputs, before = 0, [], list[pa.RecordBatch]()
+        older, there = combine(loud, schema), kept.num_rows
         watermark = clock.watermark if self.control_first else clock.before
         if live.num_rows and watermark > MIN_WATERMARK:
+            kept, older, before = self.before_rows(kept, older, replace(clock, watermark=watermark))
             is_late = self.is_late(live, watermark, kept)
             if is_late.any():
                 gone = live.filter(pa.array(is_late))
@@ -248,16 +267,37 @@ class RowsFold(WaitingFold):
                 else:
                     outputs.append((1, self._plain(gone)))
         # Rows that a stay in backlog only collected are older than the batch's own rows.
-        fresh = combine([*loud, live], schema)
-        due = False
+        fresh = combine([older, live], schema)
+        due = bool(before) or kept.num_rows != there
         if kept.num_rows:
             event, processing = self.due(kept)
-            due = bool((event <= clock.watermark).any())
+            due |= bool((event <= clock.watermark).any())
             due |= clock.now is not None and bool((processing <= clock.now).any())
         if not fresh.num_rows and not due and not silent:
             return Step(None, outputs, late)
         state, out = self.advance(kept, fresh, clock)
-        return Step(state, [(0, batch) for batch in out if batch.num_rows] + outputs, late)
+        return Step(state, [(0, batch) for batch in [*before, *out] if batch.num_rows] + outputs, late)
+
+    def before_rows(
+        self, kept: pa.RecordBatch, older: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch, list[pa.RecordBatch]]:
+        """What the watermark before a batch's rows does, if it matters that it comes first. By default it does not.
+
+        Parameters
+        ----------
+        kept : pyarrow.RecordBatch
+            Rows of the old state.
+        older : pyarrow.RecordBatch
+            Rows that a stay in backlog only collected.
+        clock : Clock
+            With the watermark before the rows.
+
+        Returns
+        -------
+        (pyarrow.RecordBatch, pyarrow.RecordBatch, list of pyarrow.RecordBatch)
+            The rows of state and the older rows that are left, and the output.
+        """
+        return kept, older, []
 
     @abstractmethod
     def advance(

@@ -280,7 +280,11 @@ class BacklogQuery(QueryRuns):
 
     @property
     def lateRows(self) -> int:
-        """Late rows without a side output, since this process started the query."""
+        """Late rows without a side output, since this process started the query.
+
+        A row counts once if several keyed operators read it: of these, the one that dropped the most rows in a batch
+        counts.
+        """
         return 0 if self._keyed is None else self._keyed.late_rows
 
     def state(self, name: str) -> DataFrame:

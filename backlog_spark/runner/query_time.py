@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.handover.versions import BatchState
-from backlog_spark.model.nodes import KeyedNode, Node, operator_attributes, watermark_nodes
+from backlog_spark.model.nodes import KeyedNode, Node, operator_attributes, readers_of_same_rows, watermark_nodes
 from backlog_spark.model.record_attributes import STANDS_STILL, as_bits
 from backlog_spark.model.watermark_tree import WatermarkTree
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
@@ -87,6 +88,9 @@ class Timekeeper:
         self._firing: set[str] = set()
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
+        # Operators that read the same rows, and the late rows of each operator so far.
+        self._readers = readers_of_same_rows(root)
+        self._late = Counter[str]()
         self._kept: list[int] = []
         # For each operator: its newest version in backlog, and when its first processing-time timer is due.
         self._timers: dict[str, tuple[int, int | None]] = {}
@@ -183,7 +187,7 @@ class Timekeeper:
             for name in self._timed:
                 self._report(name, {group: report for (operator, group), report in reports.items() if operator == name})
             self._tell(flags, finished)
-            late = sum(report.late for report in reports.values())
+            late = self._told_late + self._new_late_rows(reports)
             if late > self._told_late:
                 _log.warning(
                     "Query %s: %d late rows were dropped, %d so far. "
@@ -191,6 +195,14 @@ class Timekeeper:
                     query_name, late - self._told_late, late,
                 )  # fmt: skip
                 self._told_late = late
+
+    def _new_late_rows(self, reports: Mapping[tuple[str, int], GroupReport]) -> int:
+        """Late rows since the last call. A row is counted once, whichever of the operators that read it drop it."""
+        found = Counter[str]()
+        for (operator, _), report in reports.items():
+            found[operator] += report.late
+        new, self._late = found - self._late, found
+        return sum(max(new[name] for name in same) for same in self._readers)
 
     def _report(self, operator: str, reports: Mapping[int, GroupReport]) -> None:
         if len(reports) < self._key_groups:
@@ -236,7 +248,10 @@ class Timekeeper:
 
     @property
     def late_rows(self) -> int:
-        """Late rows that were dropped, in this process."""
+        """Late rows that were dropped, in this process.
+
+        Of operators that read the same rows, the one that dropped the most in a batch counts.
+        """
         return self._told_late
 
     def close(self) -> None:

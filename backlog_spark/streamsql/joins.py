@@ -267,7 +267,7 @@ def _conditions_of(
                 for each in by:
                     found.bounds.narrow(each)
                 if isinstance(translated, exp.EQ) and (pair := _pair(translated, names)) is not None:
-                    # Bounds have milliseconds, but equal times must be equal to the microsecond.
+                    # A key finds rows faster than bounds.
                     found.keys.append(pair)
                 else:
                     found.timed.append((translated, written))

@@ -21,6 +21,7 @@ from backlog_spark.model.nodes import (
     keyed_from_output,
     operator_attributes,
     pair_of,
+    readers_of_same_rows,
 )
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.model.record_attributes import (
@@ -204,6 +205,17 @@ def test_a_source_on_both_sides_is_read_twice() -> None:
     names = [node.spec.name for node in pair.walk() if isinstance(node, SourceNode)]
     assert sorted(names) == ["a", "a_2", "a_3"]
     assert pair_of(shared, source("b")).left is shared
+
+
+def test_operators_that_read_the_same_rows() -> None:
+    """Through maps, and on both sides of a join; a filter may leave other rows."""
+    orders = source("a")
+    mapped = TransformNode(orders, lambda f: f, "map *")
+    some = TransformNode(orders, lambda f: f, "filter id > 1")
+    tree = UnionNode((keyed(orders, "one"), keyed(mapped, "two"), keyed(some, "three"), keyed(source("b"), "four")))
+    assert readers_of_same_rows(keyed(tree, "last")) == [["one", "two"], ["three"], ["four"], ["last"]]
+    pair = pair_of(keyed(orders, "l"), keyed(mapped, "r"))
+    assert sorted(sorted(each) for each in readers_of_same_rows(keyed(pair, "both"))) == [["both"], ["l", "r"]]
 
 
 def test_sources_that_enter_after_an_operator_come_first() -> None:

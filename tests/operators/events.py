@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import backlog_spark as bs
 
@@ -38,8 +37,8 @@ SCHEMA = pa.schema(
 USERS = ["ann", "bob", "", "ä", "cy", None]
 
 
-def events(seed: int, count: int, first: int, disorder_s: float = 4, *, millis: bool = False) -> pa.Table:
-    """Random rows; row n is of about second n, at most so many seconds late, with microseconds unless said."""
+def events(seed: int, count: int, first: int, disorder_s: float = 4) -> pa.Table:
+    """Random rows; row n is of about second n, at most so many seconds late, with microseconds."""
     chance = random.Random(seed)
     made = [
         (
@@ -52,9 +51,7 @@ def events(seed: int, count: int, first: int, disorder_s: float = 4, *, millis: 
         )
         for i in range(count)
     ]
-    table = pa.table(list(zip(*made, strict=True)), schema=SCHEMA)
-    whole = pc.floor_temporal(table["ts"], unit="millisecond") if millis else table["ts"]
-    return table.set_column(SCHEMA.get_field_index("ts"), SCHEMA.field("ts"), whole)
+    return pa.table(list(zip(*made, strict=True)), schema=SCHEMA)
 
 
 def flush(after: Sequence[pa.Table]) -> pa.Table:

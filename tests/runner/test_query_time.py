@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -124,6 +125,24 @@ def test_without_interruption_no_budget_is_sent(spark: SparkSession, tmp_path: P
         assert kept.told(first)["firing"] is None
     finally:
         kept.time.close()
+
+
+def test_a_late_row_counts_once_whoever_reads_it(spark: SparkSession, tmp_path: Path) -> None:
+    orders = bs.source("hybrid", name="a").with_watermark("ts", "1 second")
+    streams = [orders.key_by("k").process(Timers(), name=name) for name in ("one", "two")]
+    some = orders.filter("k > 1").key_by("k").process(Timers(), name="three")
+    both = streams[0].key_by("k").join(streams[1].key_by("k"), name="both")
+    root = both.key_by("k").join(some.key_by("k"), name="last").node
+    (tmp_path / "backlog").mkdir()
+    time = Timekeeper(spark, Checkpoint(spark, str(tmp_path)), root, GROUPS, mixed=False)
+    # Only whether their rows are backlog is asked.
+    fold: Any = SimpleNamespace(attributes_of_output=lambda *inputs: inputs[0])
+    folds = {node.name: fold for node in root.walk() if isinstance(node, KeyedNode)}
+    time.begin(folds, [False] * 3, [False] * 3, sorted_run=False, tasks=2)
+    for batch, late in enumerate([{"one": 3, "two": 2}, {"two": 2, "three": 1, "last": 1}, {}]):
+        time.reports.add({(name, 0): GroupReport(0, late=count) for name, count in late.items()})
+        time.take(batch, "no query of this name", [False] * 3, [False] * 3, sorted_run=False)
+    assert time.late_rows == 3 + (2 + 1 + 1)
 
 
 def test_an_input_that_spark_does_not_report_is_logged_and_the_others_count(

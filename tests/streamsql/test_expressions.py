@@ -125,7 +125,7 @@ def test_the_examples_of_spark_give_what_spark_gives(spark: SparkSession) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_plans", "few_groups")
 def test_aggregates_over_what_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    rows = events(1, 30, 0, millis=True)
+    rows = events(1, 30, 0)
     query = """
         SELECT item, max(to_char(price, 'S9999D99')) AS shown,
                max(to_json(parse_json(concat('[', item, ' ]')))) AS parsed,

@@ -186,7 +186,7 @@ def known(root: Path, tables: dict[str, list[pa.Table]]) -> None:
 
 def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
     names = [name for name in "ab" if re.search(rf"\b(FROM|JOIN|TABLE) {name}\b|, {name} AS", query)]
-    made = {n: [events(seed * 100 + i * 7 + ord(n), rows, i * rows, millis=True) for i in range(3)] for n in names}
+    made = {n: [events(seed * 100 + i * 7 + ord(n), rows, i * rows) for i in range(3)] for n in names}
     return {name: [*tables, flush(tables)] for name, tables in made.items()}
 
 

@@ -145,14 +145,35 @@ class WindowRowsFold(ByKeyFold):
         return self._given_up(greatest) <= watermark
 
     def _late_sessions(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        """A late row that touches a session which is still kept belongs to it."""
-        rows = combine([kept, self._spanned(live, 0)], self.state.arrow())
+        """A row that is late alone is not if later rows or a session that goes on continue it."""
+        spanned = self._spanned(live, 0)
+        if not (self._given_up(spanned.column(_END).to_numpy()) <= watermark).any():
+            return np.zeros(live.num_rows, dtype=bool)
+        gone = self._are_gone(combine([kept, spanned], self.state.arrow()), watermark)
+        return gone[kept.num_rows :]
+
+    def _are_gone(self, rows: pa.RecordBatch, watermark: int) -> np.ndarray:
+        """Which rows are in windows that are dropped at the watermark."""
         order, begins, ends = self._groups(rows)
-        is_new = ~np.logical_or.reduceat(order < kept.num_rows, begins)
-        late = np.empty(rows.num_rows, dtype=bool)
-        gone = is_new & (self._given_up(ends) <= watermark)
-        late[order] = np.repeat(gone, np.diff(np.append(begins, rows.num_rows)))
-        return late[kept.num_rows :]
+        gone = np.empty(rows.num_rows, dtype=bool)
+        gone[order] = np.repeat(self._given_up(ends) <= watermark, np.diff(np.append(begins, rows.num_rows)))
+        return gone
+
+    def before_rows(
+        self, kept: pa.RecordBatch, older: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch, list[pa.RecordBatch]]:
+        # A row that is late must not be merged into a session that is over. Other windows do not take it anyway.
+        assigner = self.options.assigner
+        if not assigner.is_session or not assigner.is_event_time or not (kept.num_rows or older.num_rows):
+            return kept, older, []
+        rows = combine([kept, self._spanned(older, 0)], self.state.arrow())
+        if not (self._given_up(rows.column(_END).to_numpy()) <= clock.watermark).any():
+            return rows, older.slice(0, 0), []
+        gone = self._are_gone(rows, clock.watermark)
+        if not gone.any():
+            return rows, older.slice(0, 0), []
+        _, out = self.advance(rows.filter(pa.array(gone)), older.slice(0, 0), clock)
+        return rows.filter(pa.array(~gone)), older.slice(0, 0), out
 
     def _given_up(self, ends: np.ndarray) -> np.ndarray:
         """The watermarks at which windows with these ends are dropped."""
@@ -176,7 +197,11 @@ class WindowRowsFold(ByKeyFold):
         """New rows, repeated for each of their windows."""
         assigner = self.options.assigner
         times = self._times(fresh) if assigner.is_event_time else np.full(fresh.num_rows, now, dtype=np.int64)
-        index, starts, ends = assigner.assign(times)
+        if assigner.is_session:
+            # State has milliseconds, rounded down. `_groups` merges by the rows' exact times.
+            index, starts, ends = np.arange(len(times)), times, times + assigner.size_ms
+        else:
+            index, starts, ends = assigner.assign(times)
         rows = fresh if len(index) == fresh.num_rows else fresh.take(pa.array(index))
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         columns[_START], columns[_END] = pa.array(starts, pa.int64()), pa.array(ends, pa.int64())
@@ -194,7 +219,12 @@ class WindowRowsFold(ByKeyFold):
         by_key, firsts = equal_runs(hashes, keys)
         number = np.empty(rows.num_rows, dtype=np.int64)
         number[by_key] = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, rows.num_rows)))
-        order, begins = session_runs(number, rows.column(_START).to_numpy(), ends)
+        if self.options.assigner.is_event_time:
+            _, exact, exact_ends = self.options.assigner.assign(self.micros_of(rows))
+            order, begins = session_runs(number, exact, exact_ends)
+            ends = (exact_ends - 1) // 1_000 + 1
+        else:
+            order, begins = session_runs(number, rows.column(_START).to_numpy(), ends)
         return order, begins, np.maximum.reduceat(ends[order], begins) if len(begins) else ends
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 A row is kept while a row that is not late may still match it. Let L and U be the inclusive bounds. A left row of time t
 matches right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L.
+Times and bounds are in microseconds, like Spark's timestamps. Watermarks are in milliseconds.
 
 Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
 """
@@ -18,12 +19,12 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import identity_of, refuse_changes
-from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock, Step
-from backlog_spark.operators.joins.matches import Matches
+from backlog_spark.operators.joins.matches import Matches, shifted
 from backlog_spark.operators.joins.pairs import OUTER, Output, check_kind, output_columns, paired
 from backlog_spark.operators.joins.pending_rows import DONE, TURN, advance_in_turn, rows_of_key
-from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin
+from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin, over_until
 from backlog_spark.operators.multiset import ROW
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
@@ -107,9 +108,9 @@ class IntervalJoinFold(RowsFold):
         check_kind(how, OUTER)
         self._how = how
         self._outer: tuple[int, ...] = OUTER[how]
-        # Times are whole milliseconds.
-        self._lower = lower_ms + int(lower_exclusive)
-        self._upper = upper_ms - int(upper_exclusive)
+        self._lower = lower_ms * 1_000 + int(lower_exclusive)
+        self._upper = upper_ms * 1_000 - int(upper_exclusive)
+        self._described = f"{lower_ms + int(lower_exclusive)} ms to {upper_ms - int(upper_exclusive)} ms"
         shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
         if self._lower > self._upper:
             raise SettingError(
@@ -135,7 +136,7 @@ class IntervalJoinFold(RowsFold):
         self._state_arrow = self.state.arrow()
 
     def describe(self) -> dict[str, Any]:
-        return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
+        return self.described(f"{self._how} join of right rows from {self._described}")
 
     def pair_columns(self) -> list[Output]:
         """The columns of a pair."""
@@ -179,9 +180,12 @@ class IntervalJoinFold(RowsFold):
             f"Drop such rows with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
         )
 
-    def _until(self, side: int, time: Any) -> Any:
-        """The watermark at which a row of this time can be dropped. Takes numbers and Spark expressions."""
-        return time + self._upper if side == LEFT else time - self._lower
+    def _exact_time(self) -> Column:
+        """The event time of placed rows in microseconds since 1970."""
+        from pyspark.sql import functions as F
+
+        columns = (F.col(self.value(side, name)) for side, name in enumerate(self._times))
+        return F.coalesce(*map(F.unix_micros, columns))
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
@@ -208,7 +212,7 @@ class IntervalJoinFold(RowsFold):
         given = self.sides[side]
         names = dict(zip(given.schema.names, given.columns, strict=True))
         keys = [normalised(names[k], self.schema).alias(KEY.format(i, side)) for i, k in enumerate(given.keys)]
-        time = F.unix_millis(quoted(names[self._times[side]])).alias(AT.format(side))
+        time = F.unix_micros(quoted(names[self._times[side]])).alias(AT.format(side))
         values = [quoted(c).alias(v) for c, v in zip(given.columns, self.values(side), strict=True)]
         return version.where(quoted(SIDE) == side).select(*keys, time, *values)
 
@@ -219,7 +223,7 @@ class IntervalJoinFold(RowsFold):
             # A full join uses the rows of each side in both roles.
             return None
         spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
-        placed = self.placed(self.fold(rows, base))
+        placed = self.placed(self.fold(rows, base)).withColumn(TIME, self._exact_time())
         narrow = self.narrow(placed)
         is_near = F.col(SIDE_OF) == spans.near
         near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
@@ -233,7 +237,8 @@ class IntervalJoinFold(RowsFold):
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             once = together.where(is_near | (F.col(span) == far[0]))
-            return self.as_state(self.still_needed(self.with_hash(narrow.placed(once)), end))
+            in_millis = narrow.placed(once).withColumn(TIME, F.unix_millis(F.timestamp_micros(time)))
+            return self.as_state(self.still_needed(self.with_hash(in_millis), end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
@@ -250,13 +255,14 @@ class IntervalJoinFold(RowsFold):
         rows = self.with_key(placed)
         if end.watermark is None:
             return rows
-        time, side = F.col(TIME), F.col(SIDE_OF)
-        until = F.when(side == LEFT, self._until(LEFT, time)).otherwise(self._until(RIGHT, time))
-        needed = until > end.watermark
+        time, side = self._exact_time(), F.col(SIDE_OF)
+        left, right = (over_until(side, end.watermark, self._lower, self._upper) for side in (LEFT, RIGHT))
+        needed = time > F.when(side == LEFT, left).otherwise(right)
         if not self._outer:
             return rows.where(needed)
         # The earliest time of a row that can have matched a row which is still kept.
-        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (self._upper - self._lower))
+        earliest = max(left + self._lower, MIN_WATERMARK)
+        tells = side.isin([RIGHT - side for side in self._outer]) & (time > min(earliest, END_OF_TIME))
         # These rows themselves must not be emitted any more.
         matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
         return rows.where(needed | tells).withColumn(MATCHED, matched)
@@ -272,8 +278,14 @@ class IntervalJoinFold(RowsFold):
 
     def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
         """The watermark at which each row can be dropped."""
-        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
-        found: np.ndarray = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        is_left, bounds = rows.column(SIDE_OF).to_numpy() == LEFT, (self._upper, -self._lower)
+        found: np.ndarray
+        if not any(bound % 1_000 for bound in bounds):
+            time = rows.column(TIME).to_numpy()
+            found = np.where(is_left, *(time + bound // 1_000 for bound in bounds))
+        else:  # exclusive bounds
+            exact = self.micros_of(rows)
+            found = np.where(is_left, *(shifted(exact, bound) for bound in bounds)) // 1_000
         return found
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
@@ -321,7 +333,7 @@ class IntervalJoinFold(RowsFold):
 
     def _matched(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Matches]]:
         rows = combine([kept, fresh], self._state_arrow)
-        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
+        side, time = rows.column(SIDE_OF).to_numpy(), self.micros_of(rows)
         is_new = np.arange(len(side)) >= kept.num_rows
         matched = np.zeros(len(side), dtype=bool)
         unknown = np.zeros(len(side), dtype=bool)
@@ -365,15 +377,16 @@ class IntervalJoinFold(RowsFold):
         chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new]) & (is_new | (side != mine)))
         sides = [chosen[is_new[chosen]], chosen[~is_new[chosen]]]
         lefts, rights = sides if mine == LEFT else sides[::-1]
-        times = rows.column(TIME).to_numpy()
+        times = self.micros_of(rows)
         matches = Matches.of(lefts, rights, self.codes(rows, chosen), times, self._lower, self._upper)
         return matches.counts(mine, rows.num_rows)[settled.num_rows :]
 
     def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         others = rows_of_key(self, settled, row)[1]
-        time, mine = settled.column(TIME).to_numpy()[others], row.column(TIME)[0].as_py()
-        after = time - mine if row.column(SIDE_OF)[0].as_py() == LEFT else mine - time
-        return others[:0], others[(after >= self._lower) & (after <= self._upper)]
+        time, mine = self.micros_of(settled)[others], self.micros_of(row)
+        left, right = (mine, time) if row.column(SIDE_OF)[0].as_py() == LEFT else (time, mine)
+        matches = (right >= shifted(left, self._lower)) & (right <= shifted(left, self._upper))
+        return others[:0], others[matches]
 
     def _paired(
         self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None

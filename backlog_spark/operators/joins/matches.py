@@ -10,7 +10,7 @@ import numpy as np
 from backlog_spark.operators.sides import LEFT
 from backlog_spark.state.keys import order_of
 
-__all__ = ["Matches"]
+__all__ = ["Matches", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,17 @@ class Matches:
     def of(
         cls, lefts: np.ndarray, rights: np.ndarray, code: np.ndarray, time: np.ndarray, lower: int, upper: int
     ) -> Matches:
-        """Combines key and time in one number. It uses the rank of the time: distant times would overflow."""
+        """Combines key and time in one number. It uses the rank of the time: distant times would overflow.
+
+        ``time``, ``lower`` and ``upper`` have the same unit.
+        """
         times, rank = np.unique(time[rights], return_inverse=True)
         width = len(times) + 1
         key_and_time = code[rights] * width + rank
         order = order_of(key_and_time)
-        key_and_time, base = key_and_time[order], code[lefts] * width
-        first = np.searchsorted(key_and_time, base + np.searchsorted(times, time[lefts] + lower, "left"))
-        end = np.searchsorted(key_and_time, base + np.searchsorted(times, time[lefts] + upper, "right"))
+        key_and_time, base, own = key_and_time[order], code[lefts] * width, time[lefts]
+        first = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(own, lower), "left"))
+        end = np.searchsorted(key_and_time, base + np.searchsorted(times, shifted(own, upper), "right"))
         return cls(lefts, rights[order], first, end)
 
     def mark(self, matched: np.ndarray) -> None:
@@ -75,3 +78,9 @@ class Matches:
             numbers = np.arange(start, min(start + size, total))
             of = np.searchsorted(ends, numbers, "right")
             yield self.lefts[of], self.rights[numbers + offsets[of]]
+
+
+def shifted(times: np.ndarray, more: int) -> np.ndarray:
+    """Sums that stop at the least and the greatest number of 64 bits."""
+    found: np.ndarray = np.minimum(times, 2**63 - 1 - more) if more > 0 else np.maximum(times, -(2**63) - more)
+    return found + more

@@ -224,6 +224,6 @@ class _ProcessPairs:
         declared = pa.schema(list(self._schema)[:-1])
         out = as_batch(made, declared, type(function).__name__)
         of = np.repeat(np.arange(pairs.num_rows), counts)
-        later = np.maximum(*(np.asarray(each) for each in times))[of]
-        when = pa.array(later, pa.timestamp("ms", "UTC")).cast(self._schema.field(JOIN_TIME).type)
+        exact = (columns[at].cast(pa.int64()).to_numpy() for columns, at in zip(sides, self._times, strict=True))
+        when = pa.array(np.maximum(*exact)[of]).cast(self._schema.field(JOIN_TIME).type)
         yield pa.RecordBatch.from_arrays([*out.columns, when], schema=self._schema)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK, micros_until
 from backlog_spark.operators.sides import LEFT, RIGHT
 
 if TYPE_CHECKING:
@@ -16,18 +17,25 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.joins.pairs import Output
 
-__all__ = ["AT", "KEY", "SPAN", "SpanJoin"]
+__all__ = ["AT", "KEY", "SPAN", "SpanJoin", "over_until"]
 
 # A span is n intervals long. A row is compared with the rows of one span instead of all rows of its key: n + 1 rows for
 # each match. Every n-th row of the far side is in two spans. With 4 and with 16 a join of 200,000 rows a side took as
 # long, within the noise.
 _SPAN_INTERVALS: Final = 8
 # A shorter span has few rows of a key anyway.
-_SHORTEST_SPAN_MS: Final = 1_000
+_SHORTEST_SPAN: Final = 1_000_000
 
 KEY: Final = "key{}_{}"
-"""Names in one side's rows: the normalised n-th key. The event time in ms is `AT`, the start of the span `SPAN`."""
+"""Names in one side's rows: the normalised n-th key. The event time in microseconds is `AT`, the start of the span
+`SPAN`."""
 AT, SPAN = "at_{}", "span_{}"
+
+
+def over_until(side: int, watermark: int, lower: int, upper: int) -> int:
+    """The last time, in microseconds, of a side's rows that no later row can match at the watermark."""
+    bound = -upper if side == LEFT else lower
+    return min(max(micros_until(watermark) + bound, MIN_WATERMARK), END_OF_TIME)
 
 
 class SpanJoin:
@@ -37,19 +45,19 @@ class SpanJoin:
     ----------
     how : str
         ``"inner"``, ``"left"``, ``"right"`` or ``"full"``.
-    lower_ms, upper_ms : int
-        The interval, inclusive.
+    lower, upper : int
+        The interval in microseconds, inclusive.
     keys : int
         Number of key columns.
     columns : sequence of Output
     """
 
-    def __init__(self, how: str, lower_ms: int, upper_ms: int, keys: int, columns: Sequence[Output]) -> None:
+    def __init__(self, how: str, lower: int, upper: int, keys: int, columns: Sequence[Output]) -> None:
         self._how = how
-        self._lower, self._upper = lower_ms, upper_ms
+        self._lower, self._upper = lower, upper
         self._keys = keys
         self._columns = columns
-        self._span = max(_SHORTEST_SPAN_MS, _SPAN_INTERVALS * (upper_ms - lower_ms + 1))
+        self._span = min(max(_SHORTEST_SPAN, _SPAN_INTERVALS * (upper - lower + 1)), 2**62)
         self.near, self.far = (RIGHT, LEFT) if how == "right" else (LEFT, RIGHT)
         """The side whose rows stay in one span. The other side's rows are copied to its spans."""
 
@@ -59,9 +67,8 @@ class SpanJoin:
 
         if near:
             return F.array(self._span_of(time))
-        first, last = (
-            (time + self._lower, time + self._upper) if side == LEFT else (time - self._upper, time - self._lower)
-        )
+        bounds = (self._lower, self._upper) if side == LEFT else (-self._upper, -self._lower)
+        first, last = (_shifted(time, bound) for bound in bounds)
         one, two = self._span_of(first), self._span_of(last)
         return F.when(one == two, F.array(one)).otherwise(F.array(one, two))
 
@@ -97,7 +104,7 @@ class SpanJoin:
         found = F.col(SPAN.format(near)) == F.col(SPAN.format(far))
         for i in range(self._keys):
             found = found & (F.col(KEY.format(i, near)) == F.col(KEY.format(i, far)))
-        return found & (right >= left + self._lower) & (right <= left + self._upper)
+        return found & (right >= _shifted(left, self._lower)) & (right <= _shifted(left, self._upper))
 
     def _is_over(self, side: int, watermark: int | None) -> Column:
         """Whether no later row can match this row."""
@@ -105,8 +112,7 @@ class SpanJoin:
 
         over = F.lit(False)
         if watermark is not None:
-            time = F.col(AT.format(side))
-            over = (time + self._upper if side == LEFT else time - self._lower) <= watermark
+            over = F.col(AT.format(side)) <= over_until(side, watermark, self._lower, self._upper)
         for i in range(self._keys):
             over = over | F.col(KEY.format(i, side)).isNull()
         return over
@@ -121,3 +127,12 @@ class SpanJoin:
             value = F.coalesce(*map(F.col, names)) if names else F.lit(None).cast(output.field.dataType)
             columns.append(value.alias(output.field.name, metadata=output.field.metadata))
         return rows.select(*columns)
+
+
+def _shifted(time: Column, more: int) -> Column:
+    """A sum that stops at the first and last microsecond of 64 bits; see `backlog_spark.operators.joins.matches`."""
+    from pyspark.sql import functions as F
+
+    if more > 0:
+        return F.least(time, F.lit(2**63 - 1 - more)) + more
+    return F.greatest(time, F.lit(-(2**63) - more)) + more

@@ -117,11 +117,6 @@ class OverFold(ByKeyFold):
         refuse_changes("over", schema, keys)
         super().__init__("over", schema, keys, None, key_groups, own=own, control_first=control_first)
         self._time = self.event_time_needed(0)
-        if type(schema[self._time].dataType).__name__ != "TimestampType":
-            raise BacklogError(
-                f"over: the event time {self._time!r} has become {schema[self._time].dataType.simpleString()}.",
-                "Keep it a timestamp up to this operator.",
-            )
         self.order = order
         self._ties = _tie_paths(schema, self._time, order)
 

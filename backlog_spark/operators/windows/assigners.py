@@ -1,7 +1,7 @@
 """Assigns rows to windows: PyFlink's assigners, by event time and by processing time (pure except expressions).
 
-A window is a span of milliseconds since 1970, ``[start, end)``. It fires when the watermark, or the clock, has reached
-its last millisecond.
+A window is a span of time, ``[start, end)``, in milliseconds since 1970. Sessions begin with a row, so they are in
+microseconds, like Spark's timestamps. A window fires when the watermark or the clock has reached its last millisecond.
 
 Source: PyFlink's ``pyflink.datastream.window``; Flink's ``CumulativeWindowAssigner`` for ``CUMULATE``.
 """
@@ -64,6 +64,14 @@ class WindowAssigner:
     is_global = False
 
     @property
+    def micros_a_unit(self) -> int:
+        """Length of the unit of `window_of` and `assign` in microseconds.
+
+        The bounds of other windows than sessions are whole milliseconds. So a row's time may be rounded down for them.
+        """
+        return 1 if self.is_session else 1_000
+
+    @property
     def is_unbounded(self) -> bool:
         """Whether it is one window that ends with the input."""
         return self.size_ms == 0
@@ -85,7 +93,7 @@ class WindowAssigner:
         Parameters
         ----------
         time : Column
-            Milliseconds since 1970.
+            Units of `micros_a_unit` since 1970.
         number : Column or int
             From 0 to below `windows_a_row`. The window that ends last is the first, and every row is in it.
         """
@@ -94,7 +102,7 @@ class WindowAssigner:
         if self.is_unbounded:
             return F.lit(-FOREVER), F.lit(FOREVER), F.lit(True)
         if self.is_session:
-            return time, time + self.size_ms, F.lit(True)
+            return time, time + self.size_ms * 1_000, F.lit(True)
         if self.is_cumulative:
             start = time - F.pmod(time - self.offset_ms, F.lit(self.size_ms))
             # Of the windows with one start, those that end after the row.
@@ -119,7 +127,7 @@ class WindowAssigner:
         if self.is_unbounded:
             return rows, np.full(len(times), -FOREVER), np.full(len(times), FOREVER)
         if self.is_session:
-            return rows, times, times + self.size_ms
+            return rows, times, times + self.size_ms * 1_000
         last = times - np.mod(times - self.offset_ms, self.size_ms if self.is_cumulative else self.step_ms)
         found = []
         for k in range(-(-self.size_ms // self.step_ms)):

@@ -11,7 +11,7 @@ from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.windows.assigners import FOREVER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "check_window_keys",
     "check_window_result",
     "check_window_rows",
+    "last_millisecond",
     "named_windows",
     "unnamed_windows",
 ]
@@ -78,7 +79,16 @@ def check_window_rows(schema: StructType) -> None:
         )
 
 
-def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | None) -> DataFrame:
+def last_millisecond(end: Column, micros_a_unit: int) -> Column:
+    """The last millisecond of a window: the watermark at which no row of it can come any more."""
+    from pyspark.sql import functions as F
+
+    return end - 1 if micros_a_unit == 1_000 else F.unix_millis(F.timestamp_micros(end - 1))
+
+
+def named_windows(
+    finished: DataFrame, keys: Sequence[str], event_time: str | None, micros_a_unit: int = 1_000
+) -> DataFrame:
     """Keys, then `WINDOW_COLUMNS` in place of start and end, then the other columns.
 
     The window's last millisecond is the event time of the output, so windows can follow windows.
@@ -88,10 +98,12 @@ def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | No
     start, end = F.col(START), F.col(END)
     bounded = (end < F.lit(FOREVER)) & (start > F.lit(-FOREVER))
     marks = {} if event_time is None else {EVENT_TIME: "window_time"}
+    timestamp = F.timestamp_millis if micros_a_unit == 1_000 else F.timestamp_micros
+    last = F.timestamp_millis(last_millisecond(end, micros_a_unit))
     span = [
-        F.when(bounded, F.timestamp_millis(start)).alias("window_start"),
-        F.when(bounded, F.timestamp_millis(end)).alias("window_end"),
-        F.when(bounded, F.timestamp_millis(end - 1)).alias("window_time", metadata=marks),
+        F.when(bounded, timestamp(start)).alias("window_start"),
+        F.when(bounded, timestamp(end)).alias("window_end"),
+        F.when(bounded, last).alias("window_time", metadata=marks),
     ]
     # Rows that come from windows and are reduced in others get the columns of the new window.
     gone = {START, END, *keys, *(name for name in finished.columns if name.lower() in WINDOW_COLUMNS)}

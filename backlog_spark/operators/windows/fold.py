@@ -25,7 +25,14 @@ from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.waiting_fold import StayEnd, WaitingFold
 from backlog_spark.operators.windows.assigners import FOREVER, WindowAssigner
-from backlog_spark.operators.windows.columns import END, START, check_window_keys, named_windows, unnamed_windows
+from backlog_spark.operators.windows.columns import (
+    END,
+    START,
+    check_window_keys,
+    last_millisecond,
+    named_windows,
+    unnamed_windows,
+)
 from backlog_spark.operators.windows.triggers import CountedRows, Trigger
 from backlog_spark.state.keys import check_keys
 from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
@@ -151,15 +158,16 @@ class WindowFold(WaitingFold):
         from pyspark.sql import functions as F
 
         assigner = self.options.assigner
+        since_1970 = F.unix_millis if assigner.micros_a_unit == 1_000 else F.unix_micros
         if assigner.is_unbounded:
             time = F.lit(0).cast("long")
         elif assigner.is_event_time:
             assert self._time is not None
             message = f"{type(assigner).__name__}: the event time {self._time} is NULL in a row. Filter such rows out."
             column = quoted(self._time)
-            time = F.unix_millis(F.when(column.isNull(), F.raise_error(F.lit(message))).otherwise(column))
+            time = since_1970(F.when(column.isNull(), F.raise_error(F.lit(message))).otherwise(column))
         else:
-            time = F.unix_millis(F.current_timestamp())
+            time = since_1970(F.current_timestamp())
         count = assigner.windows_a_row
         if count == 1:
             start, end, _ = assigner.window_of(time, 0)
@@ -211,30 +219,37 @@ class WindowFold(WaitingFold):
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
-    def _ends(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The ends of windows, of merged rows or of rows of state."""
-        found: np.ndarray = rows.column(f"k{len(self.inner.keys) - 1}").to_numpy()
+    def _lasts(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The last milliseconds of windows, of merged rows or of rows of state."""
+        found: np.ndarray = rows.column(f"k{len(self.inner.keys) - 1}").to_numpy() - 1
         return found
 
+    def _given_up(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The watermarks at which windows are dropped."""
+        return _plus(self._lasts(rows), self.options.lateness_ms)
+
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        ends = self._ends(state)
-        never = np.full(len(ends), NEVER, dtype=np.int64)
+        lasts = self._lasts(state)
+        never = np.full(len(lasts), NEVER, dtype=np.int64)
         if not self.options.assigner.is_event_time:
-            return never, ends
+            return never, lasts + 1
         fired = state.column(_FIRED).to_numpy(zero_copy_only=False)
-        return np.where(fired, _plus(ends - 1, self.options.lateness_ms), ends - 1), never
+        return np.where(fired, _plus(lasts, self.options.lateness_ms), lasts), never
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
         assigner = self.options.assigner
-        silent = [batch for batch, emit in arrived.seeds if not emit]
-        kept = combine([old, *silent], self.state.arrow())
-        fresh, late, outputs = self._on_time(arrived.live, clock, kept)
-        loud = [batch.drop_columns([_FIRED]) for batch, emit in arrived.seeds if emit]
-        fresh = combine([*loud, fresh], self._merged_schema())
+        # Windows that a stay in backlog only collected have not fired. So they are emitted when they end.
+        kept = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
+        before_rows = clock.watermark if self.options.control_first else clock.before
+        kept, over_before = self._over_before(kept, arrived.live, before_rows)
+        fresh, late, outputs = self._on_time(arrived.live, before_rows, kept)
+        if over_before.num_rows:
+            outputs = [(0, over_before), *outputs]
         now = MIN_WATERMARK if clock.now is None else clock.now
         event, processing = self.due(kept) if kept.num_rows else (np.zeros(0, np.int64),) * 2
-        if not fresh.num_rows and not silent and not ((event <= clock.watermark) | (processing <= now)).any():
-            return Step(None, outputs, late)
+        if not fresh.num_rows and not arrived.seeds and not ((event <= clock.watermark) | (processing <= now)).any():
+            state = kept if kept.num_rows < old.num_rows else None
+            return Step(state, outputs, late)
         both = combine([kept.drop_columns([_FIRED]), fresh], self._merged_schema())
         rows, order, starts = self.merge(both, lifted=False)
         is_new = np.repeat([False, True], [kept.num_rows, fresh.num_rows])[order]
@@ -243,12 +258,12 @@ class WindowFold(WaitingFold):
         )[order].astype(bool)
         touched = np.logical_or.reduceat(is_new, starts)
         fired = np.logical_or.reduceat(was_fired, starts)
-        ends = self._ends(rows)
+        lasts = self._lasts(rows)
         if assigner.is_event_time:
-            over = ends - 1 <= clock.watermark
-            gone = _plus(ends - 1, self.options.lateness_ms) <= clock.watermark
+            over = lasts <= clock.watermark
+            gone = self._given_up(rows) <= clock.watermark
         else:
-            over = gone = ends <= now
+            over = gone = lasts < now
         has = over & (touched | ~fired) & self.inner.results(rows)
         if self.changes:
             out = self._changes(both, was_fired, rows, order, starts, touched, has)
@@ -296,13 +311,33 @@ class WindowFold(WaitingFold):
     def _coded_schema(self) -> pa.Schema:
         return self._merged_schema().append(pa.field(CODE, pa.int32()))
 
+    def _over_before(
+        self, kept: pa.RecordBatch, live: pa.RecordBatch, watermark: int
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Windows that the watermark before the rows leaves, and the output of those that it ends for good.
+
+        Without this step a row that is late could still be merged into a session that is over.
+        """
+        nothing = combine([], self._coded_schema() if self.changes else self._merged_schema())
+        if not live.num_rows or not kept.num_rows or not self.options.assigner.is_event_time:
+            return kept, nothing
+        gone = self._given_up(kept) <= watermark
+        if not gone.any():
+            return kept, nothing
+        ended = kept.filter(pa.array(gone))
+        waiting = ended.filter(pc.invert(ended.column(_FIRED))).drop_columns([_FIRED])
+        out = waiting.filter(pa.array(self.inner.results(waiting)))
+        if self.changes:
+            codes = codes_of(np.zeros(out.num_rows, dtype=bool), np.ones(out.num_rows, dtype=bool))[1]
+            out = out.append_column(CODE, pa.array(codes, pa.int32()))
+        return kept.filter(pa.array(~gone)), out
+
     def _on_time(
-        self, live: pa.RecordBatch, clock: Clock, kept: pa.RecordBatch
+        self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, int, list[tuple[int, pa.RecordBatch]]]:
         """Rows whose windows still accept them, merged by window; the number of late rows; rows for the side output."""
         shipped_raw = self.options.late_output is not None
         late = np.zeros(live.num_rows, dtype=bool)
-        watermark = clock.watermark if self.options.control_first else clock.before
         if live.num_rows and self.options.assigner.is_event_time and watermark > MIN_WATERMARK:
             late = self._late(live, watermark, kept)
         on_time = live.filter(pa.array(~late)) if late.any() else live
@@ -320,8 +355,9 @@ class WindowFold(WaitingFold):
         return self.merge(on_time, lifted=True)[0], 0, outputs
 
     def _late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        """Which live rows belong to windows that have been dropped."""
-        return _plus(self._ends(live) - 1, self.options.lateness_ms) <= watermark
+        """Which live rows belong only to windows that are over for good. ``kept``: the other windows."""
+        late: np.ndarray = self._given_up(live) <= watermark
+        return late
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
@@ -340,7 +376,7 @@ class WindowFold(WaitingFold):
     def _last_millisecond(self) -> Column:
         from pyspark.sql import functions as F
 
-        return F.col(f"k{len(self.inner.keys) - 1}") - 1
+        return last_millisecond(F.col(f"k{len(self.inner.keys) - 1}"), self.options.assigner.micros_a_unit)
 
     def _is_over(self, end: StayEnd, lateness_ms: int = 0) -> Column:
         """Whether a window of a version has ended at least this long before the watermark."""
@@ -400,7 +436,7 @@ class WindowFold(WaitingFold):
         finished = self.inner.finish(state, *self._span(), *more)
         if self.options.assigner.is_unbounded:
             return unnamed_windows(finished, self.keys)
-        return named_windows(finished, self.keys, self._time)
+        return named_windows(finished, self.keys, self._time, self.options.assigner.micros_a_unit)
 
     def _span(self) -> list[Column]:
         """Start and end in rows of state, if they are not keys of the inner fold."""

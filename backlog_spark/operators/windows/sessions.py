@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from backlog_spark.common.arrow_steps import map_in_arrow
 from backlog_spark.model.changes import refuse_changes
-from backlog_spark.operators.windows.assigners import FOREVER
-from backlog_spark.operators.windows.columns import END, START
+from backlog_spark.operators.windows.columns import END, START, last_millisecond
 from backlog_spark.operators.windows.fold import MakeInner, WindowFold, WindowOptions
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.seeds import gathered
@@ -91,7 +90,16 @@ class SessionFold(WindowFold):
     def _merged_schema(self) -> pa.Schema:
         return pa.schema([field for field in self.state.arrow() if field.name != _FIRED])
 
-    def _ends(self, rows: pa.RecordBatch) -> np.ndarray:
+    def describe(self) -> dict[str, Any]:
+        said = super().describe()
+        return {**said, "meaning": f"{said['meaning']}, in microseconds"}
+
+    def _lasts(self, rows: pa.RecordBatch) -> np.ndarray:
+        found: np.ndarray = (self._ends(rows) - 1) // 1_000
+        return found
+
+    @staticmethod
+    def _ends(rows: pa.RecordBatch) -> np.ndarray:
         found: np.ndarray = rows.column(END).to_numpy()
         return found
 
@@ -116,16 +124,18 @@ class SessionFold(WindowFold):
         return pa.RecordBatch.from_arrays(columns, schema=self._merged_schema()), order, begins
 
     def _late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
+        late = super()._late(live, watermark, kept)
+        if not late.any():
+            return late
+        # A row that is late alone is not if later rows or a session that goes on continue it.
         names = [HASH, *self.state.key_names, START, END]
         both = combine(
             [kept.select(names), live.select(names)], pa.schema([self.state.arrow().field(n) for n in names])
         )
         order, begins = self._runs(both)
-        ends = np.maximum.reduceat(self._ends(both)[order], begins)
-        is_kept = np.logical_or.reduceat(order < kept.num_rows, begins)
-        over = np.minimum(ends - 1, FOREVER - self.options.lateness_ms) + self.options.lateness_ms <= watermark
+        over = np.logical_and.reduceat((self._given_up(both) <= watermark)[order], begins)
         late = np.empty(both.num_rows, dtype=bool)
-        late[order] = np.repeat(over & ~is_kept, np.diff(np.append(begins, both.num_rows)))
+        late[order] = np.repeat(over, np.diff(np.append(begins, both.num_rows)))
         return late[kept.num_rows :]
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
@@ -153,7 +163,7 @@ class SessionFold(WindowFold):
     def _last_millisecond(self) -> Column:
         from pyspark.sql import functions as F
 
-        return F.col(END) - 1
+        return last_millisecond(F.col(END), self.options.assigner.micros_a_unit)
 
     def _span(self) -> list[Column]:
         from pyspark.sql import functions as F

@@ -189,12 +189,13 @@ class Longest(bs.WindowFunction):
 
 @pytest.mark.grid
 def test_rows_of_sessions(spark: SparkSession, tmp_path: Path) -> None:
-    tables = [events(n + 500, 70, n * 70, millis=True) for n in range(3)]
+    tables = [events(n + 500, 70, n * 70) for n in range(3)]
     tables.append(flush(tables))
     spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
     expected = multiset(
         spark.sql(
-            f"""SELECT user, session_window.start, count(*), session_window.end - INTERVAL '0.001' SECOND
+            f"""SELECT user, timestamp_millis(unix_millis(session_window.start)), count(*),
+                timestamp_millis(unix_millis(session_window.end - INTERVAL '0.000001' SECOND))
                 FROM events WHERE {NOT_FLUSH} GROUP BY user, session_window(ts, '5 seconds')"""
         ).collect()
     )

@@ -46,7 +46,7 @@ MARK = {EVENT_TIME: "ts"}
 
 
 class Row(NamedTuple):
-    """A row of either side; ``number`` is its value and tells it from others."""
+    """A row of either side, with its time in microseconds; ``number`` is its value and tells it from others."""
 
     side: int
     key: str | None
@@ -64,7 +64,7 @@ def schema(right: Sequence[str] = ("user", "rts", "w")) -> StructType:
 
 
 class Bounds(NamedTuple):
-    """An interval as it is given."""
+    """An interval as it is given, in milliseconds."""
 
     lower: int
     upper: int
@@ -73,20 +73,21 @@ class Bounds(NamedTuple):
 
     @property
     def first(self) -> int:
-        return self.lower + self.lower_exclusive
+        return self.lower * 1000 + self.lower_exclusive
 
     @property
     def last(self) -> int:
-        return self.upper - self.upper_exclusive
+        return self.upper * 1000 - self.upper_exclusive
 
     def holds(self, left: Row, right: Row) -> bool:
-        above = right.time > left.time + self.lower if self.lower_exclusive else right.time >= left.time + self.lower
-        below = right.time < left.time + self.upper if self.upper_exclusive else right.time <= left.time + self.upper
+        lower, upper, after = self.lower * 1000, self.upper * 1000, right.time - left.time
+        above = after > lower if self.lower_exclusive else after >= lower
+        below = after < upper if self.upper_exclusive else after <= upper
         return left.key is not None and left.key == right.key and above and below
 
     def until(self, row: Row) -> int:
-        """The last time of the other side that can match: at this watermark the row can be dropped."""
-        return row.time + self.last if row.side == LEFT else row.time - self.first
+        """The last millisecond of the other side that can match: at this watermark the row can be dropped."""
+        return (row.time + self.last if row.side == LEFT else row.time - self.first) // 1000
 
 
 def fold_of(bounds: Bounds, how: str = "inner", **more: Any) -> IntervalJoinFold:
@@ -108,8 +109,8 @@ def joined(rows: Iterable[Row], bounds: Bounds, how: str, watermark: int = FOREV
     return out
 
 
-def instant(millis: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(millis // 1000, UTC) + dt.timedelta(milliseconds=millis % 1000)
+def instant(micros: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, UTC) + dt.timedelta(microseconds=micros)
 
 
 def batch(
@@ -124,7 +125,7 @@ def batch(
             "__hash": hash_of(row.key),
             "k0": row.key,
             "side": row.side,
-            "t": row.time,
+            "t": row.time // 1000,
             **dict(zip(fold.values(row.side), (row.key, instant(row.time), row.number), strict=True)),
         }
         for row in rows
@@ -172,7 +173,8 @@ class Group:
         return Counter((r["side"], r[self.fold.value(r["side"], "vw"[r["side"]])]) for r in self.state.to_pylist())
 
 
-times = st.integers(0, 40)
+# Whole and half milliseconds, and others.
+times = st.integers(0, 80).map(lambda half: half * 500) | st.integers(0, 40_000)
 rows_of_any_key = st.lists(
     st.tuples(st.sampled_from([LEFT, RIGHT]), st.sampled_from(["a", "b", "c", None]), times), max_size=24
 )
@@ -193,7 +195,7 @@ def in_pieces(draw: Any, rows: list[Row], *, control_first: bool) -> Iterator[tu
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=5)))
     watermark = -100
     for at, end in itertools.pairwise([0, *cuts, len(rows)]):
-        behind = [row.time for row in rows[at if control_first else end :]]
+        behind = [row.time // 1000 for row in rows[at if control_first else end :]]
         watermark = draw(st.integers(watermark, max(watermark, min(behind, default=100) - 1)))
         yield rows[at:end], watermark
 
@@ -227,7 +229,7 @@ def test_rows_of_a_stay_in_backlog(
     """Handed-over rows: emitted results do not come again, and earlier matches are found."""
     rows = made(before + after)
     backlog, live = rows[: len(before)], rows[len(before) :]
-    end = data.draw(st.integers(-100, min((row.time for row in live), default=100) - 1))
+    end = data.draw(st.integers(-100, min((row.time // 1000 for row in live), default=100) - 1))
     needed = [row for row in backlog if is_needed(row, bounds, end)]
     others = [row for row in backlog if row.key is not None and row not in needed]
     fold = fold_of(bounds, how)
@@ -252,8 +254,8 @@ def test_rows_of_a_stay_in_backlog(
 
 def test_late_rows_are_counted_and_match_nothing() -> None:
     group = Group(fold_of(Bounds(-5, 5), "full"), shared(9))
-    group.take([Row(LEFT, "a", 100, 1)], 99)
-    group.take([Row(RIGHT, "a", 99, 2), Row(RIGHT, "a", 100, 3), Row(LEFT, None, 98, 4)], 99)
+    group.take([Row(LEFT, "a", 100_000, 1)], 99)
+    group.take([Row(RIGHT, "a", 99_999, 2), Row(RIGHT, "a", 100_000, 3), Row(LEFT, None, 98_000, 4)], 99)
     assert (group.late, group.out) == (2, Counter([(1, 3)]))
     group.take([], FOREVER)
     assert group.out == Counter([(1, 3)]), "a late row of an outer side does not come out either"
@@ -262,7 +264,7 @@ def test_late_rows_are_counted_and_match_nothing() -> None:
 def test_a_row_that_nothing_can_match_is_not_kept() -> None:
     group = Group(fold_of(Bounds(-10, -5), "left"), shared(9))
     # Matches 90 to 95, and all rows up to 96 are here.
-    group.take([Row(LEFT, "a", 100, 1), Row(RIGHT, "a", 97, 2)], 96)
+    group.take([Row(LEFT, "a", 100_000, 1), Row(RIGHT, "a", 97_000, 2)], 96)
     assert group.numbers() == Counter([(RIGHT, 2)])
     assert group.out == Counter([(1, None)])
 
@@ -270,7 +272,7 @@ def test_a_row_that_nothing_can_match_is_not_kept() -> None:
 def test_a_key_with_many_pairs_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backlog_spark.operators.joins.interval.PIECE_ROWS", 1_000)
     fold = fold_of(Bounds(0, 100))
-    rows = [Row(side, "a", 50 * side, number) for side in (LEFT, RIGHT) for number in range(150)]
+    rows = [Row(side, "a", 50_000 * side, number) for side in (LEFT, RIGHT) for number in range(150)]
     live = combine([batch(rows, fold, shared(9), [None] * len(rows))], fold.state.arrow())
     _, out = fold.advance(combine([], fold.state.arrow()), live, Clock(0, 0, None, 0))
     assert sum(part.num_rows for part in out) == 150 * 150
@@ -280,15 +282,33 @@ def test_a_key_with_many_pairs_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) 
 def test_times_at_the_ends_of_the_calendar() -> None:
     group = Group(fold_of(Bounds(-(10**15), 10**15)), shared(9))
     # From the year 1 to the year 9999.
-    group.take([Row(LEFT, "a", -62_135_596_800_000, 1), Row(RIGHT, "a", 253_402_300_799_999, 2)], MIN_WATERMARK)
+    first, last = -62_135_596_800_000_000, 253_402_300_799_999_999
+    group.take([Row(LEFT, "a", first, 1), Row(RIGHT, "a", last, 2)], MIN_WATERMARK)
     assert group.out == Counter([(1, 2)])
+
+
+def test_times_far_apart_do_not_overflow() -> None:
+    group = Group(fold_of(Bounds(-(10**15), 10**15)), shared(9))
+    rows = [(LEFT, 2**63 - 1), (RIGHT, 2**63 - 10**17), (LEFT, -(2**63)), (RIGHT, 0)]
+    live = batch(
+        [Row(side, "a", 0, number) for number, (side, _) in enumerate(rows)], group.fold, shared(9), [None] * 4
+    )
+    columns = dict(zip(live.schema.names, live.columns, strict=True))
+    times = pa.array([time for _, time in rows]).cast(pa.timestamp("us", "UTC"))
+    for side in (LEFT, RIGHT):
+        name = group.fold.value(side, ("ts", "rts")[side])
+        mine = pa.array([number if each == side else None for number, (each, _) in enumerate(rows)], pa.int32())
+        columns[name] = times.take(mine).cast(columns[name].type)
+    live = pa.RecordBatch.from_arrays(list(columns.values()), schema=live.schema)
+    _, out = group.fold.advance(combine([], live.schema), live, Clock(MIN_WATERMARK, MIN_WATERMARK, None, 0))
+    assert [tuple(pa.Table.from_batches(out)[name].to_pylist()) for name in ("v", "w")] == [(0,), (1,)]
 
 
 def test_mistakes_are_refused() -> None:
     for bounds, problem in (
         (Bounds(2, 1), r"interval = '\[2 ms, 1 ms\]': is empty"),
         (Bounds(1, 1, upper_exclusive=True), r"interval = '\[1 ms, 1 ms\)': is empty"),
-        (Bounds(1, 2, True, True), r"interval = '\(1 ms, 2 ms\)': is empty"),
+        (Bounds(2, 2, True, True), r"interval = '\(2 ms, 2 ms\)': is empty"),
         (Bounds(0, 10**16), r"has a bound beyond"),
     ):
         with pytest.raises(SettingError, match=problem):
@@ -353,13 +373,13 @@ def test_a_stay_and_what_follows(spark: SparkSession, how: str, bounds: Bounds, 
     """The results of Spark at the end of a stay, and of the stream vehicle after the hand-over."""
     chance = random.Random(f"{how}{bounds}")
     rows = [
-        Row(chance.randrange(2), chance.choice(["a", "b", None]), chance.randrange(-9_000, 9_000), number)
+        Row(chance.randrange(2), chance.choice(["a", "b", None]), chance.randrange(-9_000_000, 9_000_000), number)
         for number in range(600)
     ]
-    rows += [Row(LEFT, "c", 0, 600 + n) for n in range(5)] + [Row(RIGHT, "c", 250, 700 + n) for n in range(5)]
+    rows += [Row(LEFT, "c", 0, 600 + n) for n in range(5)] + [Row(RIGHT, "c", 250_000, 700 + n) for n in range(5)]
     watermark = 2_000
     # Of these some are as old as can be, others not yet due.
-    backlog = [row for row in rows if row.time <= watermark or chance.random() < 0.5]
+    backlog = [row for row in rows if row.time // 1000 <= watermark or chance.random() < 0.5]
     live = [row for row in rows if row not in backlog]
     fold = fold_of(bounds, how)
     end = StayEnd(None if late_end else watermark)
@@ -390,7 +410,7 @@ def table(chance: random.Random, side: int, count: int, first: int) -> pa.Table:
     made = [
         (
             chance.choice(["ann", "bob", "", None, "ä"]),
-            EPOCH + dt.timedelta(seconds=first + n) - dt.timedelta(milliseconds=chance.randrange(4_000)),
+            EPOCH + dt.timedelta(seconds=first + n) - dt.timedelta(microseconds=chance.randrange(4_000_000)),
             first + n,
         )
         for n in range(count)
@@ -403,12 +423,12 @@ def flush(side: int) -> pa.Table:
     return pa.table([[None], [EPOCH + dt.timedelta(days=1)], [-1]], schema=TABLES[side])
 
 
-def millis(time: dt.datetime | None) -> int | None:
-    return None if time is None else round(time.timestamp() * 1000)
+def micros(time: dt.datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1_000_000)
 
 
 def of_sink(sink: Collect) -> Counter[Any]:
-    return Counter((r.user, millis(r.ts), r.v, millis(r.rts), r.w) for b in sink.batches.values() for r in b)
+    return Counter((r.user, micros(r.ts), r.v, micros(r.rts), r.w) for b in sink.batches.values() for r in b)
 
 
 def of_spark(spark: SparkSession, tables: dict[int, pa.Table], how: str) -> Counter[Any]:
@@ -418,17 +438,17 @@ def of_spark(spark: SparkSession, tables: dict[int, pa.Table], how: str) -> Coun
         f"""SELECT coalesce(l.user, r.user) AS user, ts, v, rts, w FROM l {how} JOIN r ON l.user = r.user
         AND r.rts >= l.ts - INTERVAL '3' SECOND AND r.rts < l.ts + INTERVAL '2' SECOND"""
     )
-    return Counter((r.user, millis(r.ts), r.v, millis(r.rts), r.w) for r in found.collect())
+    return Counter((r.user, micros(r.ts), r.v, micros(r.rts), r.w) for r in found.collect())
 
 
 def of_duckdb(tables: dict[int, pa.Table], how: str) -> Counter[Any]:
     with duckdb.connect() as database:
         for side, name in enumerate("lr"):
-            times = tables[side].column(1).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+            times = tables[side].column(1).cast(pa.int64())
             database.register(name, tables[side].set_column(1, tables[side].schema.names[1], times))
         found = database.execute(
             f"""SELECT coalesce(l.user, r.user), ts, v, rts, w FROM l {how} JOIN r
-            ON l.user = r.user AND rts >= ts - 3000 AND rts < ts + 2000"""
+            ON l.user = r.user AND rts >= ts - 3000000 AND rts < ts + 2000000"""
         )
         return Counter(found.fetchall())
 
@@ -522,7 +542,9 @@ class Apart(bs.ProcessJoinFunction):
     def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
         assert self.is_open
         assert left._fields == right._fields == ("user", "item", "v", "price", "seq", "ts")
-        assert ctx.get_right_timestamp() == int(right.ts.timestamp() * 1000)
+        assert instant(ctx.get_right_timestamp() * 1000) == right.ts.replace(
+            microsecond=right.ts.microsecond // 1000 * 1000
+        )
         for _ in range(1 + (left.seq + right.seq) % 2):
             yield left.user, ctx.get_right_timestamp() - ctx.get_left_timestamp(), ctx.get_timestamp()
 
@@ -532,7 +554,7 @@ class Apart(bs.ProcessJoinFunction):
 @pytest.mark.parametrize("backlog", [0, 1, 2])
 def test_pairs_are_processed_and_have_the_later_time(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
     """Windows after the function use that time."""
-    given = {name: [events.events(ord(name) + n, 60, n * 60, millis=True) for n in range(2)] for name in "ab"}
+    given = {name: [events.events(ord(name) + n, 60, n * 60) for n in range(2)] for name in "ab"}
     given = {name: [*tables, events.flush(tables)] for name, tables in given.items()}
     one, other = (events.source(tmp_path, name).key_by("user") for name in "ab")
     pairs = one.interval_join(other).between("-3 seconds", "4 seconds").process(Apart())

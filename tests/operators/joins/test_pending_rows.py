@@ -142,7 +142,7 @@ class IntervalGroup:
                 "__hash": sum((row.key or "").encode()) % 8 << 32,
                 "k0": row.key,
                 "side": row.side,
-                "t": row.time,
+                "t": row.time // 1000,
                 **dict(
                     zip(self.fold.values(row.side), (row.key, intervals.instant(row.time), row.number), strict=True)
                 ),
@@ -191,7 +191,7 @@ def test_any_cut_gives_the_interval_join(
 def test_a_hot_key_of_an_interval_join_comes_in_batches() -> None:
     fold = intervals.fold_of(intervals.Bounds(0, 100), cuts=True)
     group = IntervalGroup(fold)
-    rows = [intervals.Row(side, "a", 10 + 50 * side, number) for side in (LEFT, RIGHT) for number in range(40)]
+    rows = [intervals.Row(side, "a", 10_000 + 50_000 * side, number) for side in (LEFT, RIGHT) for number in range(40)]
     group.take(rows, 0, 100, rows)
     sizes = [sum(group.out.values())]
     while group.reports[-1].is_firing:
@@ -209,7 +209,7 @@ def test_what_was_handed_over_may_come_in_any_order(kind: str) -> None:
     def rows(schema: pa.Schema, *given: tuple[int, int]) -> pa.RecordBatch:
         made = []
         for side, number in given:
-            time = [] if kind == "join" else [intervals.instant(10)]
+            time = [] if kind == "join" else [intervals.instant(10_000)]
             values = dict(zip(fold.values(side), ("a", *time, number), strict=True))
             made.append({"__hash": 1, "k0": "a", "side": side, "t": 10, "row": number, "sign": 1, **values})
         return pa.RecordBatch.from_pylist(made, schema)

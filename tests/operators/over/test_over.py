@@ -409,7 +409,7 @@ CASES = {
 
 
 def tables() -> list[pa.Table]:
-    return [events(n, 80, n * 80, millis=True) for n in range(3)]
+    return [events(n, 80, n * 80) for n in range(3)]
 
 
 @pytest.mark.slow

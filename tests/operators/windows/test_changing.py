@@ -80,9 +80,10 @@ class Group:
         schema = self.fold.live_schema()
         made = []
         for row in rows:
-            start = row.time if self.fold.options.assigner.is_session else row.time // SIZE * SIZE
+            start = row.time // SIZE * SIZE
             values = {"__hash": ord(row.key) << 32, "k0": row.key, "__backlog_rows": 1}
-            values |= {"k1": start, "k2": start + SIZE, START: start, END: start + SIZE}
+            # Sessions are in microseconds.
+            values |= {"k1": start, "k2": start + SIZE, START: row.time * 1000, END: (row.time + SIZE) * 1000}
             names = self.fold.inner.state.slot_names
             signed = [row.sign, row.sign * row.value, row.sign]  # rows, their sum, how many have a value
             values |= dict(zip(names, signed if len(names) == 3 else [row.value], strict=True))
@@ -93,7 +94,8 @@ class Group:
             for found in from_bytes(data, self.fold._coded_schema()).to_pylist():
                 kind = CODES[found[CODE]]
                 self.kinds[kind] += 1
-                span = (found[START], found[END]) if START in found else (found["k1"], found["k2"])
+                is_session = START in found
+                span = (found[START] / 1000, found[END] / 1000) if is_session else (found["k1"], found["k2"])
                 total = found[self.fold.inner.state.slot_names[-2 if len(self.fold.inner.state.slots) == 3 else -1]]
                 self.out[(found["k0"], *span, total)] += 1 if kind in (INSERT, POSTIMAGE) else -1
             assert min(self.out.values(), default=0) >= 0, "nothing is taken back that was not put out"

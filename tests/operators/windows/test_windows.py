@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
 from backlog_spark.errors import SettingError
-from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
 from backlog_spark.operators.declare import parse_aggregates
 from backlog_spark.operators.windows.assigners import WindowAssigner
@@ -29,6 +29,7 @@ from backlog_spark.operators.windows.sessions import session_runs
 from tests.operators.conftest import Collect
 from tests.operators.events import EPOCH, events, flush, multiset, run, source
 from tests.operators.scripted import append
+from tests.operators.windows.test_lateness import Flink, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +65,11 @@ def by_duckdb(tables: list[pa.Table], spans: str) -> Counter[Any]:
 
 
 def at(millis: int) -> dt.datetime:
-    return (dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=millis)).replace(tzinfo=None)
+    return at_micros(millis * 1000)
+
+
+def at_micros(micros: int) -> dt.datetime:
+    return (dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)).replace(tzinfo=None)
 
 
 CASES = {
@@ -99,8 +104,7 @@ CASES = {
 )
 def test_as_batch(spark: SparkSession, tmp_path: Path, kind: str, backlog: int) -> None:
     windows, in_spark, in_duckdb = CASES[kind]
-    # Sessions of ours are of milliseconds, as Flink's are, and Spark's of microseconds.
-    tables = [events(backlog * 10 + n, 90, n * 90, millis=kind == "session") for n in range(4)]
+    tables = [events(backlog * 10 + n, 90, n * 90) for n in range(4)]
     tables.append(flush(tables))
     found = [by_spark(spark, tables, in_spark)] if in_spark else []
     found += [by_duckdb(tables, in_duckdb)] if in_duckdb else []
@@ -136,6 +140,33 @@ def test_windows_of_a_row_are_those_of_a_worker(spark: SparkSession, assigner: W
     assert Counter(zip(*(found[name].to_pylist() for name in ("n", START, END)), strict=True)) == expected
     last = found.group_by("n").aggregate([("__backlog_rows", "sum")])
     assert last["__backlog_rows_sum"].to_pylist() == [1] * len(times), "one window of each row counts it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backlog", [1, pytest.param(0, marks=pytest.mark.grid)])
+def test_late_rows_of_sessions(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
+    """As in Flink with the watermarks of these batches, whether the control source brings batches between them."""
+    tables = [events(n + 70, 80, n * 80, disorder_s=30).filter(pc.field("v").is_valid()) for n in range(3)]
+    tables.append(flush(tables))
+    windows = bs.EventTimeSessionWindows.with_gap("2 seconds")
+    model, greatest = Flink(windows, 0), None
+    for table in tables:
+        rows = zip(
+            table["user"].to_pylist(), table["ts"].cast(pa.int64()).to_pylist(), table["v"].to_pylist(), strict=True
+        )
+        given = [Row(*row) for row in rows]
+        model.take(given, MIN_WATERMARK if greatest is None else greatest // 1000 - 5_000 - 1)
+        greatest = max([row.time for row in given] + ([] if greatest is None else [greatest]))
+    model.take([], greatest // 1000 - 5_000 - 1)
+    expected = Counter({(u, at_micros(s), at_micros(e), v): n for (u, s, e, v), n in (+model.table).items()})
+    late = []
+    stream = source(tmp_path).key_by("user").window(windows).sum("v").map("user", "window_start", "window_end", "v")
+    sink = run(
+        spark, tmp_path, stream, {"s": tables}, backlog, expected, check=lambda query, _: late.append(query.lateRows)
+    )
+    assert multiset(r for b in sink.batches.values() for r in b) == expected
+    assert late == [model.late]
+    assert model.late > 3
 
 
 @pytest.mark.grid
@@ -191,7 +222,7 @@ class Total(bs.AggregateFunction):
 @pytest.mark.slow
 def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """reduce over sessions, and an aggregate function over windows that follow windows."""
-    tables = [events(n + 50, 80, n * 80, millis=True) for n in range(2)]
+    tables = [events(n + 50, 80, n * 80) for n in range(2)]
     tables.append(flush(tables))
     reduced = (
         source(tmp_path)
@@ -210,7 +241,7 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
         spark.sql(
             f"""
             SELECT user, window.start, sum(v), count(*) FROM (
-                SELECT user, sum(v) AS v, session_window.end - INTERVAL '0.001' SECOND AS last
+                SELECT user, sum(v) AS v, session_window.end - INTERVAL '0.000001' SECOND AS last
                 FROM events WHERE v IS NOT NULL AND ({NOT_FLUSH}) GROUP BY user, session_window(ts, '5 seconds')
             ) GROUP BY user, window(last, '1 minute')"""
         ).collect()
