@@ -81,8 +81,8 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
 
         results = [type(function).__name__] if function is not None else [a.name for a in declared]
         named = state_name(name or "_".join([*keys, *results]))
-        rows = with_changes(self._stream.node, IMPLIED)
-        return self._stream.then(KeyedNode(rows, named, binding(""), with_changes=binding))
+        rows = with_changes(self._stream._node, IMPLIED)
+        return self._stream._then(KeyedNode(rows, named, binding(""), with_changes=binding))
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
         """Reduce all rows of a key to one row with a Python function.
@@ -116,7 +116,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             return bind
 
         named = state_name(name or "_".join([*keys, "reduce"]))
-        return self._stream.then(KeyedNode(self._stream.node, named, binding(""), with_changes=binding))
+        return self._stream._then(KeyedNode(self._stream._node, named, binding(""), with_changes=binding))
 
     def process(self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None) -> Stream:
         """Process rows with a function that has state, timers and side outputs.
@@ -148,7 +148,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             )
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=True))
+        return self._stream._then(KeyedNode(self._stream._node, named, bind, is_timed=True))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream[Stream]:
         """Group a key's rows by window.
@@ -245,7 +245,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             )
 
         named = state_name(name or "_".join([*keys, "over", *(f.name for f in parsed)]))
-        return self._stream.then(KeyedNode(with_changes(self._stream.node, IMPLIED), named, bind, is_timed=True))
+        return self._stream._then(KeyedNode(with_changes(self._stream._node, IMPLIED), named, bind, is_timed=True))
 
     def connect(self, other: Keyed[Stream, Joined]) -> ConnectedStreams[Stream]:
         """Connect with another stream with keys of the same types, for a function of both."""
@@ -299,14 +299,14 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         right = check_keyed(other, "join")
         one, other_one = ttl if isinstance(ttl, tuple) else (ttl, ttl)
         ttl_ms = (_kept_for(one), _kept_for(other_one))
-        left_keys, right_keys = self._keys, right.keys
+        left_keys, right_keys = self._keys, right._keys
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms, cuts=interruptible)
 
-        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
+        pair = pair_of(*(with_changes(each._stream._node, IMPLIED) for each in (self, right)))
         named = state_name(name or "_".join([*self._keys, "join"]))
-        return self._stream.then(KeyedNode(pair, named, bind, is_timed=ttl_ms != (None, None) or interruptible))
+        return self._stream._then(KeyedNode(pair, named, bind, is_timed=ttl_ms != (None, None) or interruptible))
 
     def interval_join(
         self, other: Keyed[Stream, Joined], *, how: str = "inner", interruptible: bool = False

@@ -120,8 +120,8 @@ class CoGroupedStreams(Guided, Generic[Stream]):
             return WindowRowsFold(function, schema, where, equal_to, key_groups, given, order=order)
 
         named = state_name(name or "_".join([*where, type(function).__name__]))
-        pair = pair_of(self._left.node, self._right.node)
-        return self._left.then(KeyedNode(pair, named, bind, is_timed=True))
+        pair = pair_of(self._left._node, self._right._node)
+        return self._left._then(KeyedNode(pair, named, bind, is_timed=True))
 
 
 @dataclass(frozen=True)
@@ -153,31 +153,31 @@ class ConnectedStreams(Guided, Generic[Stream]):
                 "Pass an instance of a subclass of KeyedCoProcessFunction.",
             )
         left, right = self._left, self._right
-        named = state_name(name or "_".join([*left.keys, type(function).__name__]))
-        return left.stream.then(_connected(left, right, function, named))
+        named = state_name(name or "_".join([*left._keys, type(function).__name__]))
+        return left._stream._then(_connected(left, right, function, named))
 
 
 def _connected(left: Keyed[Any, Any], right: Keyed[Any, Any], function: KeyedCoProcessFunction, name: str) -> KeyedNode:
     """The node that gives a function the rows of two keyed streams."""
     what = type(function).__name__
-    orders = (left.order, right.order)
-    if (left.order is None) != (right.order is None):
+    orders = (left._order, right._order)
+    if (left._order is None) != (right._order is None):
         raise BacklogError(
-            f"connect: one stream is ordered by {left.order or right.order} and the other is not.",
+            f"connect: one stream is ordered by {left._order or right._order} and the other is not.",
             "Give key_by an order on both sides, or on neither.",
         )
 
     def keyed(frame: DataFrame) -> DataFrame:
-        return _with_keys(frame, two_sides(what, frame.schema, left.keys, right.keys)[:2], orders)
+        return _with_keys(frame, two_sides(what, frame.schema, left._keys, right._keys)[:2], orders)
 
     def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
         from backlog_spark.operators.process.fold import ProcessFold
 
-        sides = two_sides(what, schema, left.keys, right.keys)[:2]
-        order = None if left.order is None else _ORDER
-        return ProcessFold(left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first)
+        sides = two_sides(what, schema, left._keys, right._keys)[:2]
+        order = None if left._order is None else _ORDER
+        return ProcessFold(left._keys, function._bound(sides), schema, key_groups, order=order, control_first=is_first)
 
-    pair = TransformNode(pair_of(left.stream.node, right.stream.node), keyed)
+    pair = TransformNode(pair_of(left._stream._node, right._stream._node), keyed)
     return KeyedNode(pair, name, bind, is_timed=True)
 
 
@@ -256,15 +256,15 @@ class IntervalJoin(Guided, Generic[Joined]):
 
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return kind(
-                    schema, left.keys, right.keys, least, greatest, key_groups, how=how,
+                    schema, left._keys, right._keys, least, greatest, key_groups, how=how,
                     lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
                 )  # fmt: skip
 
             return KeyedNode(pair, named, bind, is_timed=True)
 
-        named = state_name(name or "_".join([*left.keys, "interval_join"]))
-        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
-        return left.stream.then_joined(joined)
+        named = state_name(name or "_".join([*left._keys, "interval_join"]))
+        pair = pair_of(*(with_changes(each._stream._node, IMPLIED) for each in (left, right)))
+        return left._stream._then_joined(joined)
 
 
 def temporal_join(
@@ -292,7 +292,7 @@ def temporal_join(
             f"temporal_join: order={order!r} together with as_of={as_of!r}.",
             "Leave order out: versions are ordered by the build side's event time.",
         )
-    characteristics = watermark_characteristics([probe.node, build.node])
+    characteristics = watermark_characteristics([probe._node, build._node])
     kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
     left = (on,) if isinstance(on, str) else tuple(on)
     right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
@@ -302,10 +302,10 @@ def temporal_join(
             return VersionedJoinFold(schema, left, right, key_groups, as_of=as_of, how=how, control_first=is_first)
         return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order, wait=waits)
 
-    pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
+    pair = pair_of(*(with_changes(each._node, IMPLIED) for each in (probe, build)))
     named = state_name(name or "_".join([*left, "temporal_join"]))
     waits = kind is TemporalJoinKind.WAITING
-    return probe.then(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
+    return probe._then(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
 
 
 def signed_duration(value: str | timedelta, what: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.common.familiar_names import WRITER, Guided, described, nearest
+from backlog_spark.common.familiar_names import WRITER, Guided, described
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.option_text import option_text
 from backlog_spark.errors import BacklogError, SettingError
@@ -44,9 +44,8 @@ class BacklogStreamWriter(Guided):
         processing_time: str | timedelta | None = None,
         interval_during_backlog: str | int | timedelta | None = None,
         available_now: bool = False,
-        **names_of_spark: Any,
     ) -> BacklogStreamWriter:
-        """Set the commit intervals.
+        """Set the commit intervals. The arguments may have Spark's names: ``processingTime``, ``availableNow``.
 
         Parameters
         ----------
@@ -59,8 +58,6 @@ class BacklogStreamWriter(Guided):
             ``spark.backlog.intervalDuringBacklog``, else off.
         available_now : bool
             Read the present data, then end. Default false.
-        **names_of_spark
-            The same under Spark's names: ``processingTime``, ``availableNow``.
 
         Raises
         ------
@@ -68,19 +65,10 @@ class BacklogStreamWriter(Guided):
             For a value that is not a duration, and for an interval during backlog above 0 that is shorter than
             ``processing_time``.
         """
-        given = {"processing_time": processing_time, "interval_during_backlog": interval_during_backlog}
-        given["available_now"] = available_now or None
-        for name, value in names_of_spark.items():
-            ours = nearest(name, given)
-            if not ours:
-                raise SettingError(f"trigger({name}=…)", value, "is not possible here.", _TRIGGERS)
-            if given[ours] is not None:
-                raise SettingError(f"trigger({name}=…)", value, f"{ours} is given too.", f"Leave {name} out.")
-            given[ours] = value
-        intervals = {"interval": given["processing_time"], "interval_during_backlog": given["interval_during_backlog"]}
+        intervals = {"interval": processing_time, "interval_during_backlog": interval_during_backlog}
         self._intervals.update({name: value for name, value in intervals.items() if value is not None})
         resolve_intervals(self._intervals, {}, ())
-        self._available_now = bool(given["available_now"])
+        self._available_now = bool(available_now)
         return self
 
     def option(self, key: str, value: object) -> BacklogStreamWriter:
@@ -160,4 +148,4 @@ class BacklogStreamWriter(Guided):
             available_now=self._available_now,
             options=self._options,
         )
-        return BacklogQuery(parts).start()
+        return BacklogQuery(parts)._launch()

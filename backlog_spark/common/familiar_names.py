@@ -1,12 +1,17 @@
-"""Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure)."""
+"""Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure).
+
+Arguments may have their names in Python or those in a pipeline's file: `either_spelling`.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
     "HANDLE",
@@ -19,8 +24,11 @@ __all__ = [
     "NoSuchName",
     "choice",
     "described",
+    "either_spelling",
     "nearest",
 ]
+
+_C = TypeVar("_C", bound=Callable[..., Any])
 
 
 class NoSuchName(BacklogError, AttributeError):
@@ -58,10 +66,89 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
+def either_spelling(function: _C) -> _C:
+    """A function, or a class, whose arguments may also have their names in camel case: ``mergeSchema``, as in a file.
+
+    Its signature stays. Other mistakes in a call raise a `SettingError` that names the argument. The value is not
+    shown: an unknown name may be a misspelt password.
+    """
+    if isinstance(function, type):
+        function.__init__ = either_spelling(function.__init__)  # type: ignore[misc]
+        return function
+
+    @functools.wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        signature = _signature(function)
+        if not given.keys() <= signature.parameters.keys():
+            given = _spelled(_shown(function, args), signature, given)
+        try:
+            signature.bind(*args, **given)
+        except TypeError as error:
+            raise _uncallable(_shown(function, args), signature, args, given, error) from None
+        return function(*args, **given)
+
+    return called  # type: ignore[return-value]
+
+
+_signature = functools.cache(inspect.signature)
+
+
+def _shown(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """The function as its caller writes it."""
+    if function.__name__ == "__init__":
+        return type(args[0]).__name__
+    if isinstance(next(iter(args), None), type):
+        return f"{args[0].__name__}.{function.__name__}"
+    return function.__name__
+
+
+def _arguments(signature: inspect.Signature) -> list[str]:
+    """The names that a caller may write."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in signature.parameters.values() if p.kind in named and p.name not in ("self", "cls")]
+
+
+def _spelled(what: str, signature: inspect.Signature, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments under the names that the function has for them."""
+    names = _arguments(signature)
+    ours = {_plain(name): name for name in names}
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        own = name if name in names or takes_more else ours.get(_plain(name))
+        if own is None:
+            raise SettingError(f"{what}({name}=…)", "***", "there is no such argument.", choice(name, names, "It has"))
+        if own in found:
+            raise SettingError(f"{what}({name}=…)", "***", f"{own} is given twice.", f"Write it once, as {own}=….")
+        found[own] = value
+    return found
+
+
+def _uncallable(
+    what: str, signature: inspect.Signature, args: tuple[Any, ...], given: Mapping[str, Any], error: TypeError
+) -> BacklogError:
+    """The refusal of a call with too few or too many arguments."""
+    names = _arguments(signature)
+    hint = f"Write {what}({', '.join(f'{name}=…' for name in names)})."
+    for p in list(signature.parameters.values())[len(args) :]:
+        if p.default is p.empty and p.name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            return SettingError(f"{what}({p.name}=…)", None, "is needed.", hint)
+    return BacklogError(f"{what}: {error}.", hint)
+
+
 class Guided:
-    """An object that answers an unknown name with what to write instead."""
+    """An object that answers an unknown name with what to write instead.
+
+    The arguments of its methods may have `either_spelling`.
+    """
 
     _habits: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, either_spelling(member))
 
     if not TYPE_CHECKING:  # else type checkers would accept every name
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backlog_spark.common.familiar_names import either_spelling
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def observation_name(number: int) -> str:
     return f"backlog_spark_event_time_{number}"
 
 
+@either_spelling
 @dataclass(frozen=True)
 class Watermark:
     """The progress of a stream's event time.

@@ -121,7 +121,7 @@ class QueryRuns(QueryHandle):
     def _described_run(self) -> dict[str, Any]:
         """What the present run is and why, for the event log."""
 
-    def explained(self) -> list[str]:
+    def _explained(self) -> list[str]:
         """What the query reads, for `backlog_spark.explain`: a line each, none if only the user's function knows it."""
         return []
 
@@ -421,11 +421,6 @@ class QueryRuns(QueryHandle):
         return self.isActive and not (run is self.streamingQuery and is_running(run))
 
     # -- waiting and stopping -------------------------------------------------------------------------------
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session that it was started in."""
-        return self._spark
 
     @property
     def checkpointLocation(self) -> str:

@@ -24,7 +24,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.failure_causes import first_line
-from backlog_spark.common.familiar_names import described
+from backlog_spark.common.familiar_names import described, either_spelling
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
@@ -66,6 +66,7 @@ _GONE: Final = (
 )  # fmt: skip
 
 
+@either_spelling
 def verify(
     of: BacklogQuery | BacklogStream,
     sink: DeltaSink | DeltaTables | None = None,
@@ -151,6 +152,7 @@ def verify(
     )  # fmt: skip
 
 
+@either_spelling
 def verify_tables(
     of: BacklogQuery | BacklogStream,
     sink: DeltaTables | None = None,
@@ -190,7 +192,7 @@ def verify_tables(
         raise SettingError("sink", described(query.sink), "is not a DeltaTables.", "Use bs.verify.")
     newest = TargetVersion(query.sink.path, -1, query.committed())
     names = table_names(query.spec.format, query.offset(newest))
-    gone = sorted(query.sink.begun(query.spark, query.app_id).keys() - set(names))
+    gone = sorted(query.sink._begun(query.spark, query.app_id).keys() - set(names))
     if gone:
         _log.warning("verify: not compared, because the source's stream has no such tables: %s", ", ".join(gone))
     return {

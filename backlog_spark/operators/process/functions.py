@@ -54,12 +54,12 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def bind(self, values: list[Any], cursor: list[int]) -> None:
+    def _bind(self, values: list[Any], cursor: list[int]) -> None:
         """Set the keys' values and the index of the present key. Called by the operator, never by a function."""
         self._values, self._cursor = values, cursor
 
-    def typed(self, kind: pa.DataType) -> None:
-        """Set the Arrow type of the values, before `bind`. Called by the operator, never by a function."""
+    def _typed(self, kind: pa.DataType) -> None:
+        """Set the Arrow type of the values, before `_bind`. Called by the operator, never by a function."""
 
     def _get(self) -> Any:
         if self._values is None:
@@ -254,7 +254,7 @@ class AggregatingState(State):
         self._function = function
         self._accumulators: Accumulators | None = None
 
-    def typed(self, kind: pa.DataType) -> None:
+    def _typed(self, kind: pa.DataType) -> None:
         # The state is the task's own, so its function is too.
         function = copy.copy(self._function)
         open_function(function)
@@ -391,21 +391,21 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
 
     # -- what the operator reads ----------------------------------------------------------------------------
 
-    def declared_states(self) -> dict[str, State]:
+    def _declared_states(self) -> dict[str, State]:
         """The declared state by name, in the order of declaration."""
         return declared_in(self, State)
 
-    def declared_tags(self) -> dict[str, OutputTag]:
+    def _declared_tags(self) -> dict[str, OutputTag]:
         """The declared side outputs by name."""
         return declared_in(self, OutputTag)
 
     @property
-    def is_vectorised(self) -> bool:
+    def _is_vectorised(self) -> bool:
         """Whether it takes a key's rows as Arrow."""
         return type(self).process_batch is not KeyedProcessFunction.process_batch
 
     @property
-    def ends(self) -> bool:
+    def _ends(self) -> bool:
         """Whether it defines `on_end`."""
         return type(self).on_end is not KeyedProcessFunction.on_end
 

@@ -80,7 +80,7 @@ class CountTrigger:
         """
         return cls(whole_number(count, "CountTrigger count"))
 
-    def rows(self) -> CountedRows:
+    def _rows(self) -> CountedRows:
         """Which rows are emitted, and when."""
         return CountedRows(self.count, None)
 
@@ -104,7 +104,7 @@ class PurgingTrigger:
             raise BacklogError(f"PurgingTrigger was given {trigger!r:.100}.", "Pass bs.CountTrigger.of(100).")
         return cls(trigger)
 
-    def rows(self) -> CountedRows:
+    def _rows(self) -> CountedRows:
         """Which rows are emitted, and when."""
         return CountedRows(self.trigger.count, self.trigger.count)
 
@@ -197,6 +197,6 @@ class Trigger(TaskFunction):
         """Called when the clock has reached a timer of the window."""
         return TriggerResult.CONTINUE
 
-    def declared_states(self) -> dict[str, State]:
+    def _declared_states(self) -> dict[str, State]:
         """The declared state by name, in the order of declaration."""
         return declared_in(self, State)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
+from backlog_spark.common.familiar_names import either_spelling
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.decide.query_record import check_table_keys
@@ -98,6 +99,7 @@ class DeltaSink(TableSink[TableState]):
         Whether to merge small files between batches.
     """
 
+    @either_spelling
     def __init__(
         self,
         path: str,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
+from backlog_spark.common.familiar_names import either_spelling
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
@@ -104,6 +105,7 @@ class DeltaTables(Sink):
 
     keeps_newest = True
 
+    @either_spelling
     def __init__(
         self,
         path: str,
@@ -143,7 +145,7 @@ class DeltaTables(Sink):
         return {"kind": "DeltaTables", "path": self.path}
 
     def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
-        return bool(self.begun(spark, txn_app_id))
+        return bool(self._begun(spark, txn_app_id))
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
@@ -176,7 +178,7 @@ class DeltaTables(Sink):
         if self._on_existing_rows == REFUSE and context.newest_planned is None:
             self._refuse_rows(context)
         for mark in self._marks:
-            app_id = self.app_id_of(context.txn_app_id, mark.name)
+            app_id = self._app_id_of(context.txn_app_id, mark.name)
             newest = self._batches.of(mark.database, mark.table)
             # Otherwise an earlier run ended before its first rows of the table. There may be none by now.
             if check_table(context, mark.name, mark.path, app_id, newest, self._storage_options):
@@ -192,7 +194,7 @@ class DeltaTables(Sink):
                     "Name an empty path, or choose 'replace' or 'keep' (docs/sinks.md).",
                 )  # fmt: skip
 
-    def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
+    def _begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
         """The tables that a query has written, by their `TableName` as text."""
         marks = TableMarks(spark, self.path, txn_app_id)
         batches = TableBatches(marks.files)
@@ -200,7 +202,7 @@ class DeltaTables(Sink):
         return {mark.name: BegunTable(mark.path, mark.batch) for mark in written}
 
     @staticmethod
-    def app_id_of(txn_app_id: str, table: str) -> str:
+    def _app_id_of(txn_app_id: str, table: str) -> str:
         """The application id of one table's transactions."""
         return f"{txn_app_id}-{table}"
 
@@ -372,7 +374,7 @@ class DeltaTables(Sink):
         sink.keys = columns.key
         of_table = replace(
             context,
-            txn_app_id=self.app_id_of(context.txn_app_id, state.mark.name),
+            txn_app_id=self._app_id_of(context.txn_app_id, state.mark.name),
             schema=schema,
             # This batch may have been planned in an earlier run, as all before it.
             newest_planned=max(planned, batch_id - 1),

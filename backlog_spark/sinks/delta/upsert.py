@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from backlog_spark.common.familiar_names import either_spelling
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
@@ -155,6 +156,7 @@ class DeltaUpsert(DeltaSink):
 
     keeps_newest = True
 
+    @either_spelling
     def __init__(
         self,
         path: str,
