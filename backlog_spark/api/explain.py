@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.common.durations import format_duration
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.decide.ledger import Vehicle
 from backlog_spark.decide.steps import Mode
 from backlog_spark.model.nodes import (
@@ -42,13 +42,13 @@ _LONGEST: Final = 160
 _SORTED_BATCH: Final = "spark.backlog.sortedBatch.enabled"
 
 
-@either_spelling
+@checked_arguments
 def explain(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> None:
     """Print the operators of a stream or of a query, as ``DataFrame.explain`` does; see `explained`."""
     print(explained(thing, spark=spark))
 
 
-@either_spelling
+@checked_arguments
 def explained(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> str:
     """The operators as a tree, each above its inputs.
 

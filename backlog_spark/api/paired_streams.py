@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from backlog_spark.api.rows import Joined, Keyed, Rows, Stream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import PAIRED, Guided, described
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED
 from backlog_spark.model.nodes import (
     KeyedNode,
@@ -24,6 +24,7 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.joins.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.operators.windows.fold import WindowOptions
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.windows.assigners import WindowAssigner
     from backlog_spark.operators.windows.functions import CoGroupFunction
 
-__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
+__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin", "check_windows"]
 
 _ORDER = "__backlog_order"
 
@@ -60,14 +61,15 @@ class CoGroupedStreams(Guided, Generic[Stream]):
 
     def where(self, *keys: str, order: str | None = None) -> CoGroupedStreams[Stream]:
         """The left stream's key columns. ``order``: a column of both streams that orders the rows of a group."""
-        return replace(self, _where=keys, _order=order)
+        return replace(self, _where=_names("where", keys), _order=order)
 
     def equal_to(self, *keys: str) -> CoGroupedStreams[Stream]:
         """The right stream's key columns, in the same order and of the same types."""
-        return replace(self, _equal_to=keys)
+        return replace(self, _equal_to=_names("equal_to", keys))
 
     def window(self, assigner: WindowAssigner) -> CoGroupedStreams[Stream]:
         """The windows. `EndOfStreamWindows` emits everything when both streams have ended."""
+        check_windows(assigner)
         if assigner.is_global:
             raise BacklogError(
                 "co_group: GlobalWindows never emit anything, because co_group takes no trigger.",
@@ -122,6 +124,23 @@ class CoGroupedStreams(Guided, Generic[Stream]):
         named = state_name(name or "_".join([*where, type(function).__name__]))
         pair = pair_of(self._left._node, self._right._node)
         return self._left._then(KeyedNode(pair, named, bind, is_timed=True))
+
+
+def _names(what: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    for key in keys or (None,):
+        if not isinstance(key, str) or not key:
+            raise BacklogError(f"{what} was given {described(key)}.", f"Pass names of columns: .{what}('id').")
+    return keys
+
+
+def check_windows(assigner: Any) -> None:
+    """Refuse anything but windows."""
+    from backlog_spark.operators.windows.assigners import WindowAssigner
+
+    if not isinstance(assigner, WindowAssigner):
+        raise BacklogError(
+            f"window was given {described(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
+        )
 
 
 @dataclass(frozen=True)
@@ -292,6 +311,10 @@ def temporal_join(
             f"temporal_join: order={order!r} together with as_of={as_of!r}.",
             "Leave order out: versions are ordered by the build side's event time.",
         )
+    check_kind(how, TEMPORAL, "temporal join")
+    for setting, names in (("on", on), ("build_on", build_on)):
+        if names is not None and not (names and all(names)):
+            raise SettingError(setting, names, "names no column.", f"Name the key columns, such as {setting}='id'.")
     characteristics = watermark_characteristics([probe._node, build._node])
     kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
     left = (on,) if isinstance(on, str) else tuple(on)

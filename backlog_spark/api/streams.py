@@ -11,7 +11,7 @@ from backlog_spark.api.paired_streams import CoGroupedStreams, temporal_join
 from backlog_spark.api.rows import Rows
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import STREAM, described, either_spelling
+from backlog_spark.common.familiar_names import STREAM, checked_arguments, described
 from backlog_spark.common.option_text import option_text
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import ASKED, CHANGE_TYPE, lost_change_type
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["BacklogStream", "IntervalJoined", "source", "stream"]
 
 
-@either_spelling
+@checked_arguments
 def source(format: str, /, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
     """Declare a source of a query.
 
@@ -73,7 +73,7 @@ def source(format: str, /, *, name: str, options: Mapping[str, object] | None = 
     return BacklogStream(SourceNode(SourceSpec(format, name, given)))
 
 
-@either_spelling
+@checked_arguments
 def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStream:
     """Make a `BacklogStream` from a streaming DataFrame.
 
@@ -109,7 +109,7 @@ def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
 def _is_column(value: object) -> bool:
     from pyspark.sql import Column
 
-    return isinstance(value, str | Column)
+    return bool(value.strip()) if isinstance(value, str) else isinstance(value, Column)
 
 
 class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
@@ -147,17 +147,18 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
 
         The change type of a keyed operator (`changes`) stays, even if it is not named.
         """
-        from pyspark.sql import functions as F
-
         for column in columns or (None,):
             _refuse_unless(
                 _is_column(column), "map", column,
                 "Pass columns or SQL expressions: .map('id', 'amount * 2 AS twice'). Python code over rows goes into "
                 ".transform(lambda df: df.mapInArrow(…)), or after key_by into .process(function).",
             )  # fmt: skip
-        chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
 
         def select(frame: DataFrame) -> DataFrame:
+            from pyspark.sql import functions as F
+
+            # Not before: it needs a session.
+            chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
             made = frame.select(*chosen)
             lost = lost_change_type(frame.schema, made.schema)
             return made if lost is None else frame.select(*chosen, CHANGE_TYPE)
@@ -245,6 +246,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
 
         ``a.co_group(b).where("id").equal_to("id").window(bs.EndOfStreamWindows.get()).apply(function)``.
         """
+        _refuse_unless(isinstance(other, BacklogStream), "co_group", other, "Pass a stream: a.co_group(b).")
         return CoGroupedStreams(self, other)
 
     def temporal_join(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.api.aggregations import Aggregations
 from backlog_spark.api.rows import Rows, Stream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import WINDOWED, Guided, described
+from backlog_spark.common.familiar_names import WINDOWED, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED, refuse_changes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowedStream"]
 
 
-class WindowedStream(Guided, Aggregations[Stream]):
+class WindowedStream(Aggregations[Stream]):
     """Rows grouped by key and window. Each operator gives one row per window: the keys, ``window_start``,
     ``window_end``, ``window_time`` (the window's last millisecond, and the event time of the output), the results.
 

@@ -100,7 +100,7 @@ class BacklogStreamWriter(Guided):
         """
         fits = isinstance(sink, Sink)
         if not fits:
-            path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
+            path = f"{sink!r:.200}" if isinstance(sink, str) else "'/lake/table'"
             raise BacklogError(
                 f"to was given {described(sink)}, which is not a sink.",
                 f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "

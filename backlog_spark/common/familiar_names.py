@@ -1,6 +1,6 @@
 """Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure).
 
-Arguments may have their names in Python or those in a pipeline's file: `either_spelling`.
+Arguments may have their names in Python or those in a pipeline's file: `checked_arguments`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from backlog_spark.errors import BacklogError, SettingError
@@ -22,9 +23,9 @@ __all__ = [
     "WRITER",
     "Guided",
     "NoSuchName",
+    "checked_arguments",
     "choice",
     "described",
-    "either_spelling",
     "nearest",
 ]
 
@@ -66,14 +67,15 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def either_spelling(function: _C) -> _C:
+def checked_arguments(function: _C) -> _C:
     """A function, or a class, whose arguments may also have their names in camel case: ``mergeSchema``, as in a file.
 
-    Its signature stays. Other mistakes in a call raise a `SettingError` that names the argument. The value is not
-    shown: an unknown name may be a misspelt password.
+    Its signature stays. Other mistakes in a call raise a `SettingError` that names the argument: an unknown name, a
+    missing argument, and a value that is not of the annotated type, if that is made of those in `_KINDS`. The value of
+    an unknown name is not shown: the name may be a misspelt password.
     """
     if isinstance(function, type):
-        function.__init__ = either_spelling(function.__init__)  # type: ignore[misc]
+        function.__init__ = checked_arguments(function.__init__)  # type: ignore[misc]
         return function
 
     @functools.wraps(function)
@@ -82,15 +84,63 @@ def either_spelling(function: _C) -> _C:
         if not given.keys() <= signature.parameters.keys():
             given = _spelled(_shown(function, args), signature, given)
         try:
-            signature.bind(*args, **given)
+            bound = signature.bind(*args, **given)
         except TypeError as error:
             raise _uncallable(_shown(function, args), signature, args, given, error) from None
+        for name, value in bound.arguments.items():
+            _check_kind(signature.parameters[name], value)
         return function(*args, **given)
 
     return called  # type: ignore[return-value]
 
 
 _signature = functools.cache(inspect.signature)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+_KINDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "None": (lambda value: value is None, "None"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "os.PathLike[str]": (lambda value: isinstance(value, os.PathLike), "a path"),
+    "Sequence[str]": (lambda value: _is_list(value) and _are_texts(value), "a list of texts"),
+    "Sequence[tuple[str, str]]": (
+        lambda value: _is_list(value) and all(_is_list(pair) and len(pair) == 2 and _are_texts(pair) for pair in value),
+        "a list of pairs of texts",
+    ),
+    "Mapping[str, str]": (
+        lambda value: isinstance(value, Mapping) and _are_texts(value) and _are_texts(value.values()),
+        "a dict of texts",
+    ),
+    "Mapping[str, object]": (
+        lambda value: isinstance(value, Mapping) and _are_texts(value),
+        "a dict with texts as keys",
+    ),
+}
+"""Annotation -> whether a value fits, and the kind in words."""
+
+
+def _check_kind(parameter: inspect.Parameter, value: object) -> None:
+    kinds = str(parameter.annotation).split(" | ")
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not _KINDS.keys() >= set(kinds):
+        return
+    if not any(_KINDS[kind][0](value) for kind in kinds):
+        name = parameter.name
+        hint = f"It is {described(value)}."
+        if "bool" in kinds:
+            hint = "Convert it explicitly: bool('false') is True."
+        elif "Sequence[str]" in kinds and isinstance(value, str):
+            hint = f"Write {name}=[{value!r:.100}]."
+        shown = "***" if any(kind.startswith("Mapping") for kind in kinds) else value  # which may have secrets
+        raise SettingError(name, shown, f"must be {' or '.join(_KINDS[kind][1] for kind in kinds)}.", hint)
 
 
 def _shown(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
@@ -139,7 +189,7 @@ def _uncallable(
 class Guided:
     """An object that answers an unknown name with what to write instead.
 
-    The arguments of its methods may have `either_spelling`.
+    The arguments of its methods may have `checked_arguments`.
     """
 
     _habits: ClassVar[Mapping[str, str]] = {}
@@ -148,7 +198,7 @@ class Guided:
         super().__init_subclass__(**more)
         for name, member in list(vars(cls).items()):
             if inspect.isfunction(member) and not name.startswith("_"):
-                setattr(cls, name, either_spelling(member))
+                setattr(cls, name, checked_arguments(member))
 
     if not TYPE_CHECKING:  # else type checkers would accept every name
 

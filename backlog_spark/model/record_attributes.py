@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-@either_spelling
+@checked_arguments
 @dataclass(frozen=True)
 class RecordAttributes:
     """Attributes of all records of one batch of one input (FLIP-327, Public Interfaces 1).
@@ -62,7 +62,7 @@ class RecordAttributesBuilder:
         The last attributes of each input; empty for a source. Read once, here. They give the defaults.
     """
 
-    @either_spelling
+    @checked_arguments
     def __init__(self, last_record_attributes_of_inputs: Iterable[RecordAttributes]) -> None:
         self._inputs = _flags(last_record_attributes_of_inputs)
         self._backlog: bool | None = None

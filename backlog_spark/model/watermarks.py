@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def observation_name(number: int) -> str:
     return f"backlog_spark_event_time_{number}"
 
 
-@either_spelling
+@checked_arguments
 @dataclass(frozen=True)
 class Watermark:
     """The progress of a stream's event time.

@@ -22,7 +22,7 @@ from pyspark.sql.readwriter import to_str
 from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
 from backlog_spark.spark.checkpoint.offset_log import add_shuffle_partitions
@@ -54,7 +54,7 @@ _KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
 _STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
-@either_spelling
+@checked_arguments
 def hybrid(
     spark: SparkSession,
     name: str,

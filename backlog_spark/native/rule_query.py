@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.available_now_runs import after_round, first_round, leaves
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["NativeQuery", "backlog_query"]
 
 
-@either_spelling
+@checked_arguments
 def backlog_query(
     build: Callable[[RunContext], DataStreamWriter],
     *,

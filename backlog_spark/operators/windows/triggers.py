@@ -36,10 +36,10 @@ def whole_number(value: object, setting: str) -> int:
     Raises
     ------
     SettingError
-        If it is not an int of 1 or more.
+        If it is not an int from 1 to 2^63 - 1.
     """
-    if type(value) is not int or value < 1:
-        raise SettingError(setting, value, "is not a number of rows.", "Give an int of 1 or more.")
+    if type(value) is not int or not 1 <= value < 2**63:
+        raise SettingError(setting, value, "is not a number of rows.", "Give an int from 1 to 2^63 - 1.")
     return value
 
 
@@ -76,7 +76,7 @@ class CountTrigger:
         Raises
         ------
         SettingError
-            If it is not an int of 1 or more.
+            If it is not an int from 1 to 2^63 - 1.
         """
         return cls(whole_number(count, "CountTrigger count"))
 

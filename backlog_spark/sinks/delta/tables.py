@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
-from backlog_spark.common.familiar_names import either_spelling
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
@@ -20,6 +21,7 @@ from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks, file_name
 from backlog_spark.sinks.delta.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
 from backlog_spark.sinks.delta.newest_batches import TableBatches, check_table
+from backlog_spark.sinks.delta.sink import checked_path
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
@@ -105,10 +107,10 @@ class DeltaTables(Sink):
 
     keeps_newest = True
 
-    @either_spelling
+    @checked_arguments
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         routes: Sequence[tuple[str, str]] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -116,8 +118,8 @@ class DeltaTables(Sink):
         compact: bool = True,
         on_existing_rows: str = REPLACE,
     ) -> None:
-        self.path = path
-        self._routes = TableRoutes(path, routes)
+        self.path = checked_path(path)
+        self._routes = TableRoutes(self.path, routes)
         self._properties = dict(properties)
         self._storage_options = dict(storage_options)
         self._compact = compact
