@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.failure_causes import with_next_step
 from backlog_spark.common.familiar_names import WRITER, Guided, described
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.option_text import option_text
@@ -138,14 +139,15 @@ class BacklogStreamWriter(Guided):
                 "checkpointLocation", location, "a query needs one: a restart continues from it.",
                 'Add .option("checkpointLocation", path).',
             )  # fmt: skip
-        parts = assemble(
-            session,
-            self._node,
-            self._sinks,
-            name=self._name,
-            checkpoint_location=location,
-            intervals=self._intervals,
-            available_now=self._available_now,
-            options=self._options,
-        )
-        return BacklogQuery(parts)._launch()
+        with with_next_step(f"Query {self._name!r} could not be started"):
+            parts = assemble(
+                session,
+                self._node,
+                self._sinks,
+                name=self._name,
+                checkpoint_location=location,
+                intervals=self._intervals,
+                available_now=self._available_now,
+                options=self._options,
+            )
+            return BacklogQuery(parts)._launch()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.failure_causes import with_next_step
 from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
@@ -99,8 +100,9 @@ def backlog_query(
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
-    query = NativeQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
-    return query._launch()
+    with with_next_step("The query could not be started"):
+        query = NativeQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
+        return query._launch()
 
 
 class NativeQuery(QueryRuns):

@@ -57,6 +57,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 _LONGEST_ERROR = 500
+_REPEATED = "Its cause is in the traceback. The next start repeats the batch."
 
 
 class BacklogQuery(QueryRuns):
@@ -191,7 +192,7 @@ class BacklogQuery(QueryRuns):
                 self._sink_error = error
             else:
                 problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
-                self._sink_error = BacklogError(problem, hint_of(str(error)))
+                self._sink_error = BacklogError(problem, hint_of(str(error)) or _REPEATED)
                 self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
-from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
+from backlog_spark.common.failure_causes import UNKNOWN, first_line, is_of_spark, next_step, with_next_step
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
@@ -345,9 +345,9 @@ class QueryRuns(QueryHandle):
     def _with_hint(self, error: BaseException | None) -> BaseException | None:
         """The same error, or one that says what to do about it."""
         hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
-        if error is None or not hint:
+        if error is None or isinstance(error, BacklogError) or not (hint or is_of_spark(error)):
             return error
-        failure = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
+        failure = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint or UNKNOWN)
         failure.__cause__ = error
         return failure
 
