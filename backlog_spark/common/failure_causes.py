@@ -119,7 +119,11 @@ def next_step(text: str) -> str:
 
 def is_of_spark(error: BaseException) -> bool:
     """Whether Spark or its JVM has raised an error. Its class says nothing to a user, and its text has many lines."""
-    return hasattr(error, "java_exception") or type(error).__module__.startswith(("pyspark.", "py4j."))
+    return (
+        hasattr(error, "java_exception")
+        or type(error).__module__.startswith("pyspark.")
+        or type(error).__name__.startswith("Py4J")
+    )
 
 
 _PLACE: Final = (
