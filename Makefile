@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo mysql demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -48,6 +48,9 @@ help: ## this list
 demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
 	@$(PY) -m examples.demo $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
+
+mysql: $(PACKAGES) ## a MySQL server with a table of orders, for a try; Ctrl-C ends it [PORT=]
+	@$(PY) -m servers mysql $(PORT)
 
 demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
 	@$(PY) -m examples.demo_hybrid $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \

@@ -7,6 +7,7 @@ the backlog ends it continues as an ordinary low-latency query. Start with `regi
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -200,6 +201,10 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         if name.startswith("_"):
@@ -210,8 +215,16 @@ def __getattr__(name: str) -> Any:
         raise NoSuchName(f"backlog_spark has no {name!r}.", hint)
     if _MODULES[name] == "errors":
         return getattr(importlib.import_module(f"{__name__}.errors"), name)
+    from backlog_spark.common.familiar_names import NoSuchName
     from backlog_spark.common.requirements import check_pyspark, required
+    from backlog_spark.errors import BacklogError
 
-    check_pyspark()
-    with required(f"backlog_spark.{name}"):
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        check_pyspark()
+        with required(f"backlog_spark.{name}"):
+            return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except BacklogError as error:
+        if sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            raise  # `from backlog_spark import name` would turn an AttributeError into one without a word of the cause
+        # hasattr, help and completion see a name that is not there. Others read which package is missing.
+        raise NoSuchName(error.problem, error.hint) from None

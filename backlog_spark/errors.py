@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["BacklogError", "SettingError"]
 
 
+# More than the longest sensible value of one setting. A wrong one may be a whole file.
+_LONGEST = 500
+
+
 class BacklogError(Exception):
     """Root of every error that backlog_spark or one of its connectors raises on purpose.
 
@@ -43,10 +47,16 @@ class SettingError(BacklogError):
     def __init__(self, setting: str, value: object, problem: str, hint: str = "") -> None:
         self.setting = setting
         self.value = value
-        super().__init__(f"{setting} = {value!r}: {problem}", hint)
+        super().__init__(f"{setting} = {_shown(value)}: {problem}", hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_restore, (type(self), self.__dict__.copy(), self.args))
+
+
+def _shown(value: object) -> str:
+    """A value as in Python; of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def _restore(cls: type[SettingError], state: dict[str, object], args: tuple[object, ...]) -> SettingError:

@@ -1,7 +1,12 @@
-"""``python -m servers prepare``: downloads and unpacks everything. Later runs need no network."""
+"""``python -m servers prepare`` downloads and unpacks everything: later runs need no network.
+
+``python -m servers mysql [PORT]`` starts a MySQL server with a table of orders, for a try.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,18 +48,49 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
 )
 
 
+_ORDERS = (
+    "CREATE DATABASE shop",
+    "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer_id INT, amount DECIMAL(10, 2), updated_at TIMESTAMP)",
+    "INSERT INTO shop.orders WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 1000) "
+    "SELECT 1000 * (a.id - 1) + b.id, b.id, b.id / 4, '2024-01-01' FROM n a JOIN n b WHERE a.id <= 100",
+    "CREATE USER reader IDENTIFIED BY 'secret'",
+    "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
+)
+
+
+def _try_mysql(port: int | None) -> None:
+    """Run a MySQL server with a table of orders and a user for `mysql_cdc`, until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt), MySQLServer(port=port) as server:
+        for statement in _ORDERS:
+            server.execute(statement)
+        print(
+            f"MySQL {server.version} runs: host 127.0.0.1, port {server.port}, user reader, password secret, table "
+            "shop.orders with 100,000 rows.\n"
+            f"Change rows as root, without a password: mysql --host=127.0.0.1 --port={server.port} --user=root\n"
+            "Ctrl-C ends it and removes its data.",
+            flush=True,
+        )
+        signal.pause()
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run ``prepare``. Prints one line per step on stdout, and an error as one line on stderr.
+    """Run ``prepare`` or ``mysql``. Prints one line per step on stdout, and an error as one line on stderr.
 
     Returns
     -------
     int
         Exit status: 0 done, 1 a step failed, 2 wrong usage.
     """
-    if list(arguments) != ["prepare"]:
-        print("usage: python -m servers prepare", file=sys.stderr)
+    name, *more = arguments or [""]
+    is_port = len(more) == 1 and more[0].isascii() and more[0].isdigit() and 0 < int(more[0]) < 65_536
+    if not ((name == "prepare" and not more) or (name == "mysql" and (not more or is_port))):
+        print("usage: python -m servers prepare, or python -m servers mysql [PORT]", file=sys.stderr)
         return 2
     try:
+        if name == "mysql":
+            _try_mysql(int(more[0]) if more else None)
+            return 0
         print(f"cache: {cache_dir()}", flush=True)
         for name, step in _STEPS:
             print(f"  {name}", flush=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from backlog_spark.api.rows import Stream
 from backlog_spark.common import sql_names
+from backlog_spark.common.familiar_names import Guided
 from backlog_spark.model.changes import METADATA, is_change_stream
 from backlog_spark.operators.sides import quoted
 
@@ -36,7 +37,7 @@ def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
     return frame.select(*map(quoted, before), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
 
 
-class Aggregations(ABC, Generic[Stream]):
+class Aggregations(Guided, ABC, Generic[Stream]):
     """Short names for declared aggregates of a grouped stream."""
 
     _keys: tuple[str, ...]

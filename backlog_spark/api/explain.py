@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.common.durations import format_duration
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.decide.ledger import Vehicle
 from backlog_spark.decide.steps import Mode
 from backlog_spark.model.nodes import (
@@ -41,11 +42,13 @@ _LONGEST: Final = 160
 _SORTED_BATCH: Final = "spark.backlog.sortedBatch.enabled"
 
 
+@checked_arguments
 def explain(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> None:
     """Print the operators of a stream or of a query, as ``DataFrame.explain`` does; see `explained`."""
     print(explained(thing, spark=spark))
 
 
+@checked_arguments
 def explained(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = None) -> str:
     """The operators as a tree, each above its inputs.
 
@@ -71,19 +74,19 @@ def explained(thing: BacklogStream | QueryRuns, *, spark: SparkSession | None = 
     if isinstance(thing, BacklogQuery):
         return _of_query(thing)
     if isinstance(thing, QueryRuns):
-        return "\n".join([_state(thing), *(f"  {line}" for line in thing.explained())])
+        return "\n".join([_state(thing), *(f"  {line}" for line in thing._explained())])
     from pyspark.sql import SparkSession
 
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     schemas = Schemas(session)
-    schemas.of(thing.node)
-    whys = _whys_of_stream(thing.node, schemas.fold)
-    return "\n".join(_lines(thing.node, schemas.fold, lambda node: whys[node.name]))
+    schemas.of(thing._node)
+    whys = _whys_of_stream(thing._node, schemas.fold)
+    return "\n".join(_lines(thing._node, schemas.fold, lambda node: whys[node.name]))
 
 
 def _of_query(query: BacklogQuery) -> str:
-    keyed, root = query.keyed, query.node
+    keyed, root = query._keyed, query._parts.node
     state = _state(query)
     if keyed is None:
         return "\n".join([state, *_lines(root, None, lambda node: "", 1)])
@@ -163,10 +166,10 @@ def _whys_of_stream(root: Node, fold: Callable[[KeyedNode], Fold]) -> dict[str, 
 
 def _why(query: BacklogQuery, keyed: KeyedPlan) -> str:
     """The vehicle of a query's operators, and its reason. All operators have the same one."""
-    during = query.intervals.during_backlog_ms
+    during = query._intervals.during_backlog_ms
     first = next(iter(keyed.folds.values()))
-    cannot = _cannot_return(query.node, first)
-    if not query.sortsBacklog:
+    cannot = _cannot_return(query._parts.node, first)
+    if not query._coordinator.facts.sorts_backlog:
         if during is None:
             return "stream: no interval during backlog is set"
         return f"stream: the interval during backlog is {format_duration(during)}, and {_SORTED_BATCH} is false"

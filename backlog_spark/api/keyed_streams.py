@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.api.aggregations import Aggregations
-from backlog_spark.api.paired_streams import ConnectedStreams, IntervalJoin
+from backlog_spark.api.paired_streams import ConnectedStreams, IntervalJoin, check_windows
 from backlog_spark.api.rows import Joined, Keyed, Stream, check_keyed
 from backlog_spark.api.windowed_streams import WindowedStream
 from backlog_spark.common.durations import parse_duration
@@ -16,6 +16,7 @@ from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED, refuse_change_type, refuse_changes
 from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, with_changes
+from backlog_spark.operators.joins.pairs import OUTER, check_kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -81,8 +82,8 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
 
         results = [type(function).__name__] if function is not None else [a.name for a in declared]
         named = state_name(name or "_".join([*keys, *results]))
-        rows = with_changes(self._stream.node, IMPLIED)
-        return self._stream.then(KeyedNode(rows, named, binding(""), with_changes=binding))
+        rows = with_changes(self._stream._node, IMPLIED)
+        return self._stream._then(KeyedNode(rows, named, binding(""), with_changes=binding))
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
         """Reduce all rows of a key to one row with a Python function.
@@ -116,7 +117,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             return bind
 
         named = state_name(name or "_".join([*keys, "reduce"]))
-        return self._stream.then(KeyedNode(self._stream.node, named, binding(""), with_changes=binding))
+        return self._stream._then(KeyedNode(self._stream._node, named, binding(""), with_changes=binding))
 
     def process(self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None) -> Stream:
         """Process rows with a function that has state, timers and side outputs.
@@ -148,7 +149,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             )
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=True))
+        return self._stream._then(KeyedNode(self._stream._node, named, bind, is_timed=True))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream[Stream]:
         """Group a key's rows by window.
@@ -158,12 +159,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         assigner : WindowAssigner
             Such as ``bs.TumblingEventTimeWindows.of("1 minute")``.
         """
-        from backlog_spark.operators.windows.assigners import WindowAssigner
-
-        if not isinstance(assigner, WindowAssigner):
-            raise BacklogError(
-                f"window was given {described(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
-            )
+        check_windows(assigner)
         return WindowedStream(self._stream, self._keys, self._order, assigner)
 
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[Stream]:
@@ -245,7 +241,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             )
 
         named = state_name(name or "_".join([*keys, "over", *(f.name for f in parsed)]))
-        return self._stream.then(KeyedNode(with_changes(self._stream.node, IMPLIED), named, bind, is_timed=True))
+        return self._stream._then(KeyedNode(with_changes(self._stream._node, IMPLIED), named, bind, is_timed=True))
 
     def connect(self, other: Keyed[Stream, Joined]) -> ConnectedStreams[Stream]:
         """Connect with another stream with keys of the same types, for a function of both."""
@@ -297,16 +293,21 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         from backlog_spark.operators.joins.regular import JoinFold
 
         right = check_keyed(other, "join")
+        check_kind(how, OUTER)
+        if isinstance(ttl, tuple) and len(ttl) != 2:
+            raise SettingError(
+                "ttl", ttl, "is not a pair.", "Give one duration, or one for each side: ('1 day', None)."
+            )
         one, other_one = ttl if isinstance(ttl, tuple) else (ttl, ttl)
         ttl_ms = (_kept_for(one), _kept_for(other_one))
-        left_keys, right_keys = self._keys, right.keys
+        left_keys, right_keys = self._keys, right._keys
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms, cuts=interruptible)
 
-        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
+        pair = pair_of(*(with_changes(each._stream._node, IMPLIED) for each in (self, right)))
         named = state_name(name or "_".join([*self._keys, "join"]))
-        return self._stream.then(KeyedNode(pair, named, bind, is_timed=ttl_ms != (None, None) or interruptible))
+        return self._stream._then(KeyedNode(pair, named, bind, is_timed=ttl_ms != (None, None) or interruptible))
 
     def interval_join(
         self, other: Keyed[Stream, Joined], *, how: str = "inner", interruptible: bool = False
@@ -322,7 +323,9 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         interruptible : bool, default False
             As for `join`. The watermark advances after the last pair.
         """
-        return IntervalJoin(self, check_keyed(other, "interval_join"), how, interruptible)
+        right = check_keyed(other, "interval_join")
+        check_kind(how, OUTER, "interval join")
+        return IntervalJoin(self, right, how, interruptible)
 
 
 def _kept_for(ttl: str | timedelta | None) -> int | None:
@@ -332,7 +335,7 @@ def _kept_for(ttl: str | timedelta | None) -> int | None:
 def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | None:
     """How many rows or milliseconds; None for all."""
     if rows is not None and rows != "unbounded":
-        if type(rows) is not int or rows < 0:
+        if type(rows) is not int or not 0 <= rows < 2**63:
             raise SettingError("rows", rows, "is not a number of rows.", 'Give 0 or more, or "unbounded".')
         return rows
     if span is not None and span != "unbounded":

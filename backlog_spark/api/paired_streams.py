@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from backlog_spark.api.rows import Joined, Keyed, Rows, Stream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import PAIRED, Guided, described
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED
 from backlog_spark.model.nodes import (
     KeyedNode,
@@ -24,6 +24,7 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.joins.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.operators.windows.fold import WindowOptions
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.windows.assigners import WindowAssigner
     from backlog_spark.operators.windows.functions import CoGroupFunction
 
-__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
+__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin", "check_windows"]
 
 _ORDER = "__backlog_order"
 
@@ -60,14 +61,15 @@ class CoGroupedStreams(Guided, Generic[Stream]):
 
     def where(self, *keys: str, order: str | None = None) -> CoGroupedStreams[Stream]:
         """The left stream's key columns. ``order``: a column of both streams that orders the rows of a group."""
-        return replace(self, _where=keys, _order=order)
+        return replace(self, _where=_names("where", keys), _order=order)
 
     def equal_to(self, *keys: str) -> CoGroupedStreams[Stream]:
         """The right stream's key columns, in the same order and of the same types."""
-        return replace(self, _equal_to=keys)
+        return replace(self, _equal_to=_names("equal_to", keys))
 
     def window(self, assigner: WindowAssigner) -> CoGroupedStreams[Stream]:
         """The windows. `EndOfStreamWindows` emits everything when both streams have ended."""
+        check_windows(assigner)
         if assigner.is_global:
             raise BacklogError(
                 "co_group: GlobalWindows never emit anything, because co_group takes no trigger.",
@@ -120,8 +122,25 @@ class CoGroupedStreams(Guided, Generic[Stream]):
             return WindowRowsFold(function, schema, where, equal_to, key_groups, given, order=order)
 
         named = state_name(name or "_".join([*where, type(function).__name__]))
-        pair = pair_of(self._left.node, self._right.node)
-        return self._left.then(KeyedNode(pair, named, bind, is_timed=True))
+        pair = pair_of(self._left._node, self._right._node)
+        return self._left._then(KeyedNode(pair, named, bind, is_timed=True))
+
+
+def _names(what: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    for key in keys or (None,):
+        if not isinstance(key, str) or not key:
+            raise BacklogError(f"{what} was given {described(key)}.", f"Pass names of columns: .{what}('id').")
+    return keys
+
+
+def check_windows(assigner: Any) -> None:
+    """Refuse anything but windows."""
+    from backlog_spark.operators.windows.assigners import WindowAssigner
+
+    if not isinstance(assigner, WindowAssigner):
+        raise BacklogError(
+            f"window was given {described(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
+        )
 
 
 @dataclass(frozen=True)
@@ -153,31 +172,31 @@ class ConnectedStreams(Guided, Generic[Stream]):
                 "Pass an instance of a subclass of KeyedCoProcessFunction.",
             )
         left, right = self._left, self._right
-        named = state_name(name or "_".join([*left.keys, type(function).__name__]))
-        return left.stream.then(_connected(left, right, function, named))
+        named = state_name(name or "_".join([*left._keys, type(function).__name__]))
+        return left._stream._then(_connected(left, right, function, named))
 
 
 def _connected(left: Keyed[Any, Any], right: Keyed[Any, Any], function: KeyedCoProcessFunction, name: str) -> KeyedNode:
     """The node that gives a function the rows of two keyed streams."""
     what = type(function).__name__
-    orders = (left.order, right.order)
-    if (left.order is None) != (right.order is None):
+    orders = (left._order, right._order)
+    if (left._order is None) != (right._order is None):
         raise BacklogError(
-            f"connect: one stream is ordered by {left.order or right.order} and the other is not.",
+            f"connect: one stream is ordered by {left._order or right._order} and the other is not.",
             "Give key_by an order on both sides, or on neither.",
         )
 
     def keyed(frame: DataFrame) -> DataFrame:
-        return _with_keys(frame, two_sides(what, frame.schema, left.keys, right.keys)[:2], orders)
+        return _with_keys(frame, two_sides(what, frame.schema, left._keys, right._keys)[:2], orders)
 
     def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
         from backlog_spark.operators.process.fold import ProcessFold
 
-        sides = two_sides(what, schema, left.keys, right.keys)[:2]
-        order = None if left.order is None else _ORDER
-        return ProcessFold(left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first)
+        sides = two_sides(what, schema, left._keys, right._keys)[:2]
+        order = None if left._order is None else _ORDER
+        return ProcessFold(left._keys, function._bound(sides), schema, key_groups, order=order, control_first=is_first)
 
-    pair = TransformNode(pair_of(left.stream.node, right.stream.node), keyed)
+    pair = TransformNode(pair_of(left._stream._node, right._stream._node), keyed)
     return KeyedNode(pair, name, bind, is_timed=True)
 
 
@@ -256,15 +275,15 @@ class IntervalJoin(Guided, Generic[Joined]):
 
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return kind(
-                    schema, left.keys, right.keys, least, greatest, key_groups, how=how,
+                    schema, left._keys, right._keys, least, greatest, key_groups, how=how,
                     lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
                 )  # fmt: skip
 
             return KeyedNode(pair, named, bind, is_timed=True)
 
-        named = state_name(name or "_".join([*left.keys, "interval_join"]))
-        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
-        return left.stream.then_joined(joined)
+        named = state_name(name or "_".join([*left._keys, "interval_join"]))
+        pair = pair_of(*(with_changes(each._stream._node, IMPLIED) for each in (left, right)))
+        return left._stream._then_joined(joined)
 
 
 def temporal_join(
@@ -292,7 +311,11 @@ def temporal_join(
             f"temporal_join: order={order!r} together with as_of={as_of!r}.",
             "Leave order out: versions are ordered by the build side's event time.",
         )
-    characteristics = watermark_characteristics([probe.node, build.node])
+    check_kind(how, TEMPORAL, "temporal join")
+    for setting, names in (("on", on), ("build_on", build_on)):
+        if names is not None and not (names and all(names)):
+            raise SettingError(setting, names, "names no column.", f"Name the key columns, such as {setting}='id'.")
+    characteristics = watermark_characteristics([probe._node, build._node])
     kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
     left = (on,) if isinstance(on, str) else tuple(on)
     right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
@@ -302,10 +325,10 @@ def temporal_join(
             return VersionedJoinFold(schema, left, right, key_groups, as_of=as_of, how=how, control_first=is_first)
         return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order, wait=waits)
 
-    pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
+    pair = pair_of(*(with_changes(each._node, IMPLIED) for each in (probe, build)))
     named = state_name(name or "_".join([*left, "temporal_join"]))
     waits = kind is TemporalJoinKind.WAITING
-    return probe.then(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
+    return probe._then(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
 
 
 def signed_duration(value: str | timedelta, what: str) -> int:

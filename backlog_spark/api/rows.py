@@ -26,14 +26,14 @@ class Rows(Guided, ABC, Generic[Stream, Joined]):
     """A stream of rows. Operators call `then`, so they need not know the class of streams."""
 
     def __init__(self, node: Node) -> None:
-        self.node = node
+        self._node = node
 
     @abstractmethod
-    def then(self, node: Node) -> Stream:
+    def _then(self, node: Node) -> Stream:
         """A stream with another node."""
 
     @abstractmethod
-    def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> Joined:
+    def _then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> Joined:
         """The stream of an interval join. ``joined`` makes its node, with or without a function of the pairs."""
 
 
@@ -44,21 +44,6 @@ class Keyed(Guided, Generic[Stream, Joined]):
         self._stream = stream
         self._keys = keys
         self._order = order
-
-    @property
-    def stream(self) -> Rows[Stream, Joined]:
-        """The stream before `key_by`."""
-        return self._stream
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The key columns."""
-        return self._keys
-
-    @property
-    def order(self) -> str | None:
-        """The column that orders a key's rows."""
-        return self._order
 
 
 def check_keyed(other: Any, what: str) -> Keyed[Any, Any]:

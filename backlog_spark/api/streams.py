@@ -11,7 +11,7 @@ from backlog_spark.api.paired_streams import CoGroupedStreams, temporal_join
 from backlog_spark.api.rows import Rows
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import STREAM, described
+from backlog_spark.common.familiar_names import STREAM, checked_arguments, described
 from backlog_spark.common.option_text import option_text
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import ASKED, CHANGE_TYPE, lost_change_type
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["BacklogStream", "IntervalJoined", "source", "stream"]
 
 
-def source(
-    format: str, /, *, name: str = "", options: Mapping[str, object] | None = None, **more: object
-) -> BacklogStream:
+@checked_arguments
+def source(format: str, /, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
     """Declare a source of a query.
 
     Parameters
@@ -74,6 +73,7 @@ def source(
     return BacklogStream(SourceNode(SourceSpec(format, name, given)))
 
 
+@checked_arguments
 def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStream:
     """Make a `BacklogStream` from a streaming DataFrame.
 
@@ -109,7 +109,7 @@ def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
 def _is_column(value: object) -> bool:
     from pyspark.sql import Column
 
-    return isinstance(value, str | Column)
+    return bool(value.strip()) if isinstance(value, str) else isinstance(value, Column)
 
 
 class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
@@ -117,18 +117,18 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
 
     _habits = STREAM
 
-    def then(self, node: Node) -> BacklogStream:
+    def _then(self, node: Node) -> BacklogStream:
         """A stream with another node. Operators make their result with it."""
         return BacklogStream(node)
 
-    def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> IntervalJoined:
+    def _then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> IntervalJoined:
         """The stream of an interval join."""
         return IntervalJoined(joined)
 
     @property
     def sources(self) -> tuple[SourceSpec, ...]:
         """The sources that were declared with `source`."""
-        return tuple(sources_of(self.node))
+        return tuple(sources_of(self._node))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> BacklogStream:
         """Apply ``function`` to the DataFrame at each start of the query: a streaming one, or one backlog batch.
@@ -140,34 +140,35 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
             remove rows, so a sink no longer relies on a unique key of the source.
         """
         _refuse_unless(callable(function), "transform", function, "Pass a function: .transform(lambda df: df.…).")
-        return BacklogStream(TransformNode(self.node, function))
+        return BacklogStream(TransformNode(self._node, function))
 
     def map(self, *columns: Column | str) -> BacklogStream:
         """Select columns of each row, like ``DataFrame.select``; texts are SQL expressions.
 
         The change type of a keyed operator (`changes`) stays, even if it is not named.
         """
-        from pyspark.sql import functions as F
-
         for column in columns or (None,):
             _refuse_unless(
                 _is_column(column), "map", column,
                 "Pass columns or SQL expressions: .map('id', 'amount * 2 AS twice'). Python code over rows goes into "
                 ".transform(lambda df: df.mapInArrow(…)), or after key_by into .process(function).",
             )  # fmt: skip
-        chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
 
         def select(frame: DataFrame) -> DataFrame:
+            from pyspark.sql import functions as F
+
+            # Not before: it needs a session.
+            chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
             made = frame.select(*chosen)
             lost = lost_change_type(frame.schema, made.schema)
             return made if lost is None else frame.select(*chosen, CHANGE_TYPE)
 
-        return BacklogStream(TransformNode(self.node, select, f"map {', '.join(map(str, columns))}"))
+        return BacklogStream(TransformNode(self._node, select, f"map {', '.join(map(str, columns))}"))
 
     def filter(self, condition: Column | str) -> BacklogStream:
         """Keep the rows for which the condition is true."""
         _refuse_unless(_is_column(condition), "filter", condition, "Pass SQL or a Column: .filter('amount > 0').")
-        return BacklogStream(TransformNode(self.node, lambda frame: frame.where(condition), f"filter {condition}"))
+        return BacklogStream(TransformNode(self._node, lambda frame: frame.where(condition), f"filter {condition}"))
 
     def union(self, *others: BacklogStream) -> BacklogStream:
         """All rows of several streams with the same columns."""
@@ -176,7 +177,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
                 isinstance(other, BacklogStream), "union", other,
                 "Pass streams: a.union(b, c). A streaming DataFrame becomes one with bs.stream(df).",
             )  # fmt: skip
-        return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
+        return BacklogStream(UnionNode((self._node, *(o._node for o in others))))
 
     def with_watermark(
         self, column: str, delay: str | timedelta, *, idle_timeout: str | timedelta | None = None
@@ -206,7 +207,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         """
         delay_ms = parse_duration(delay, "with_watermark delay")
         idle_ms = None if idle_timeout is None else parse_duration(idle_timeout, "with_watermark idle_timeout")
-        mark = WatermarkNode(self.node, column, delay_ms, idle_ms)
+        mark = WatermarkNode(self._node, column, delay_ms, idle_ms)
         check_no_clock(mark)
         return BacklogStream(mark)
 
@@ -238,13 +239,14 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         too, as ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter after it is
         right: if only the earlier result passes, the row is retracted. Streams whose rows are only added do not change.
         """
-        return BacklogStream(with_changes(self.node, ASKED))
+        return BacklogStream(with_changes(self._node, ASKED))
 
     def co_group(self, other: BacklogStream) -> CoGroupedStreams[BacklogStream]:
         """Give a function the rows of two streams that share a key and a window.
 
         ``a.co_group(b).where("id").equal_to("id").window(bs.EndOfStreamWindows.get()).apply(function)``.
         """
+        _refuse_unless(isinstance(other, BacklogStream), "co_group", other, "Pass a stream: a.co_group(b).")
         return CoGroupedStreams(self, other)
 
     def temporal_join(
@@ -312,7 +314,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
             self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
         )
 
-    def write(self, name: str = "") -> BacklogStreamWriter:
+    def write(self, name: str) -> BacklogStreamWriter:
         """Begin a query.
 
         Parameters
@@ -322,7 +324,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         """
         if not name or not isinstance(name, str):
             raise SettingError("name", name, "a query needs a name.", "For example .write('orders').")
-        return BacklogStreamWriter(self.node, name)
+        return BacklogStreamWriter(self._node, name)
 
     def __repr__(self) -> str:
         return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"

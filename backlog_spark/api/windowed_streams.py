@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.api.aggregations import Aggregations
 from backlog_spark.api.rows import Rows, Stream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import WINDOWED, Guided, described
+from backlog_spark.common.familiar_names import WINDOWED, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED, refuse_changes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowedStream"]
 
 
-class WindowedStream(Guided, Aggregations[Stream]):
+class WindowedStream(Aggregations[Stream]):
     """Rows grouped by key and window. Each operator gives one row per window: the keys, ``window_start``,
     ``window_end``, ``window_time`` (the window's last millisecond, and the event time of the output), the results.
 
@@ -135,7 +135,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
             )
         if isinstance(trigger, Trigger):
             return self._with(trigger=trigger)
-        return self._with(counted=trigger.rows())
+        return self._with(counted=trigger._rows())
 
     def _refuse_late_rows(self, what: str) -> None:
         if self._options.assigner.is_global:
@@ -229,10 +229,10 @@ class WindowedStream(Guided, Aggregations[Stream]):
             return bind
 
         named = state_name(f"{name}_window")
-        rows = with_changes(self._stream.node, IMPLIED)
+        rows = with_changes(self._stream._node, IMPLIED)
         is_timed = options.counted is None
         again = bound if options.lateness_ms else None
-        return self._stream.then(KeyedNode(rows, named, bound(""), is_timed=is_timed, with_changes=again))
+        return self._stream._then(KeyedNode(rows, named, bound(""), is_timed=is_timed, with_changes=again))
 
     def apply(self, function: WindowFunction, *, name: str = "") -> Stream:
         """Give all rows of a window to a function. They are kept until the window ends.
@@ -274,7 +274,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
         is_timed = options.counted is None or kind is ProcessWindowFunction
-        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))
+        return self._stream._then(KeyedNode(self._stream._node, named, bind, is_timed=is_timed))
 
     def _triggered(self, trigger: Trigger, function: Any, name: str) -> Stream:
         """A function after the user's own trigger."""
@@ -289,4 +289,4 @@ class WindowedStream(Guided, Aggregations[Stream]):
             return ProcessFold(keys, made, schema, key_groups, order=order, control_first=is_first)
 
         named = state_name(name or "_".join([*keys, type(trigger).__name__, type(function).__name__]))
-        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=True))
+        return self._stream._then(KeyedNode(self._stream._node, named, bind, is_timed=True))

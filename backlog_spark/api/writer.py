@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.common.familiar_names import WRITER, Guided, described, nearest
+from backlog_spark.common.failure_causes import with_next_step
+from backlog_spark.common.familiar_names import WRITER, Guided, described
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.option_text import option_text
 from backlog_spark.decide.rules import UserRule, check_user_rule
@@ -46,9 +47,8 @@ class BacklogStreamWriter(Guided):
         processing_time: str | timedelta | None = None,
         interval_during_backlog: str | int | timedelta | None = None,
         available_now: bool = False,
-        **names_of_spark: Any,
     ) -> BacklogStreamWriter:
-        """Set the commit intervals.
+        """Set the commit intervals. The arguments may have Spark's names: ``processingTime``, ``availableNow``.
 
         Parameters
         ----------
@@ -61,8 +61,6 @@ class BacklogStreamWriter(Guided):
             ``spark.backlog.intervalDuringBacklog``, else off.
         available_now : bool
             Read the present data, then end. Default false.
-        **names_of_spark
-            The same under Spark's names: ``processingTime``, ``availableNow``.
 
         Raises
         ------
@@ -70,19 +68,10 @@ class BacklogStreamWriter(Guided):
             For a value that is not a duration, and for an interval during backlog above 0 that is shorter than
             ``processing_time``.
         """
-        given = {"processing_time": processing_time, "interval_during_backlog": interval_during_backlog}
-        given["available_now"] = available_now or None
-        for name, value in names_of_spark.items():
-            ours = nearest(name, given)
-            if not ours:
-                raise SettingError(f"trigger({name}=…)", value, "is not possible here.", _TRIGGERS)
-            if given[ours] is not None:
-                raise SettingError(f"trigger({name}=…)", value, f"{ours} is given too.", f"Leave {name} out.")
-            given[ours] = value
-        intervals = {"interval": given["processing_time"], "interval_during_backlog": given["interval_during_backlog"]}
+        intervals = {"interval": processing_time, "interval_during_backlog": interval_during_backlog}
         self._intervals.update({name: value for name, value in intervals.items() if value is not None})
         resolve_intervals(self._intervals, {}, ())
-        self._available_now = bool(given["available_now"])
+        self._available_now = bool(available_now)
         return self
 
     def backlog_when(self, rule: UserRule) -> BacklogStreamWriter:
@@ -134,7 +123,7 @@ class BacklogStreamWriter(Guided):
         """
         fits = isinstance(sink, Sink)
         if not fits:
-            path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
+            path = f"{sink!r:.200}" if isinstance(sink, str) else "'/lake/table'"
             raise BacklogError(
                 f"to was given {described(sink)}, which is not a sink.",
                 f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
@@ -172,15 +161,16 @@ class BacklogStreamWriter(Guided):
                 "checkpointLocation", location, "a query needs one: a restart continues from it.",
                 'Add .option("checkpointLocation", path).',
             )  # fmt: skip
-        parts = assemble(
-            session,
-            self._node,
-            self._sinks,
-            name=self._name,
-            checkpoint_location=location,
-            intervals=self._intervals,
-            available_now=self._available_now,
-            options=self._options,
-            own_rule=self._own_rule,
-        )
-        return BacklogQuery(parts).start()
+        with with_next_step(f"Query {self._name!r} could not be started"):
+            parts = assemble(
+                session,
+                self._node,
+                self._sinks,
+                name=self._name,
+                checkpoint_location=location,
+                intervals=self._intervals,
+                available_now=self._available_now,
+                options=self._options,
+                own_rule=self._own_rule,
+            )
+            return BacklogQuery(parts)._launch()

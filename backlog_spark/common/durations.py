@@ -23,6 +23,10 @@ _UNIT_WORDS: Final = {
     Fraction(604_800_000): "w week weeks",
 }
 _UNITS: Final = {word: size for size, words in _UNIT_WORDS.items() for word in words.split()}
+# Spark counts the microseconds of a trigger in 64 bits.
+_MOST_MS: Final = (2**63 - 1) // 1_000
+# Python refuses to convert numbers of thousands of digits.
+_LONGEST: Final = 1_000
 _TERM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 # The format of Java's Duration.parse, which Flink reads too, and weeks. Years and months have no fixed length.
 _ISO: Final = re.compile(
@@ -80,6 +84,8 @@ def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
         raise SettingError(setting, value, f"is not a duration but a {type(value).__name__}.", _FORMS)
     if ms < 0:
         raise SettingError(setting, value, "a duration cannot be negative.", _FORMS)
+    if ms > _MOST_MS:
+        raise SettingError(setting, value, "is longer than Spark can count.", "Take one of less than 292,000 years.")
     if ms.denominator != 1:
         raise SettingError(setting, value, "is not a whole number of milliseconds.", "The finest unit is 1 ms.")
     return int(ms)
@@ -90,6 +96,8 @@ def _parse_terms(text: str, setting: str) -> Fraction:
     rest = text.strip()
     if not rest:
         raise SettingError(setting, text, "is empty.", _FORMS)
+    if len(rest) > _LONGEST:
+        raise SettingError(setting, text, "is too long for a duration.", _FORMS)
     if iso := _ISO.fullmatch(rest):
         terms = zip(_ISO_UNITS, iso.groups()[1:], strict=True)
         ms = sum((Fraction(number.replace(",", ".")) * size for size, number in terms if number), Fraction(0))

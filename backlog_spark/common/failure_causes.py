@@ -12,10 +12,24 @@ from backlog_spark.common.familiar_names import nearest
 from backlog_spark.common.requirements import package_of
 from backlog_spark.errors import BacklogError
 
-__all__ = ["first_line", "nearest_function", "next_step", "one_line", "was_interrupted", "with_next_step"]
+__all__ = [
+    "UNKNOWN",
+    "first_line",
+    "is_of_spark",
+    "nearest_function",
+    "next_step",
+    "one_line",
+    "was_interrupted",
+    "with_next_step",
+]
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
+
+_CLASS: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*: ")
+# Such a line says only which step has failed.
+_GENERAL: Final = re.compile(r"TASK_WRITE_FAILED|^Job aborted|^Task failed")
+_CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 # From Java and Hadoop, and Spark's texts for interruptions and cancelled jobs.
 _INTERRUPTIONS: Final = re.compile(
@@ -39,8 +53,17 @@ def one_line(text: str) -> str:
         chosen = _raised(lines)
     if not chosen and lines and _JAVA_CALL.fullmatch(lines[0].strip()):
         chosen = [line.removeprefix(": ") for line in lines[1:]]
-    found = (chosen or lines or [""])[0].strip()
-    return found.removesuffix(_TRACEBACK).strip()
+    found = _without_class((chosen or lines or [""])[0]).removesuffix(_TRACEBACK).strip()
+    causes = _CAUSE.findall(text) if _GENERAL.search(found) else []
+    return f"{found} Cause: {_without_class(causes[-1])}" if causes else found
+
+
+def _without_class(line: str) -> str:
+    """The text of an error, without the classes of Java or Python that it begins with; the line, if it has no text."""
+    found = line.strip()
+    while (name := _CLASS.match(found)) and found[name.end() :].strip():
+        found = found[name.end() :].strip()
+    return found
 
 
 def was_interrupted(error: BaseException) -> bool:
@@ -89,7 +112,49 @@ def next_step(text: str) -> str:
         return "Stop that query first (spark.streams.active lists them), or give this one another name: .write('name')."
     if "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" in text:
         return "A transform works on single rows. To group, write .key_by('id').aggregate('sum(amount) AS total')."
-    return ""
+    if sql := re.search(r"\[PARSE_SYNTAX_ERROR\].*?== SQL ==\n(.{1,200})", text, re.DOTALL):
+        return f"Correct the SQL expression: {sql[1].splitlines()[0]}"
+    return next((step for pattern, step in _STEPS if pattern.search(text)), "")
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether Spark or its JVM has raised an error. Its class says nothing to a user, and its text has many lines."""
+    return (
+        hasattr(error, "java_exception")
+        or type(error).__module__.startswith("pyspark.")
+        or type(error).__name__.startswith("Py4J")
+    )
+
+
+_PLACE: Final = (
+    "Name a directory that the driver and the executors can create and write: nothing above it may be a plain file, "
+    "and the file system must take files."
+)
+_NO_RIGHT: Final = "Give the user of the driver and of the executors the right to read and write there."
+_NO_FILES: Final = (
+    "Spark has no file system of this kind. Correct the address, or add its package to spark.jars.packages, such as "
+    "org.apache.hadoop:hadoop-aws for s3a:// (docs/cluster.md)."
+)
+_NO_KAFKA: Final = "Add org.apache.spark:spark-sql-kafka-0-10_2.13 of Spark's version to spark.jars.packages."
+_FULL: Final = "The disk is full. Free some space and start again: the query continues from its checkpoint."
+_STEPS: Final = tuple(
+    (re.compile(pattern), step)
+    for pattern, step in (
+        ("No space left on device|Disk quota exceeded", _FULL),
+        ("Permission denied|AccessControlException|AccessDenied|403 Forbidden", _NO_RIGHT),
+        ("DELTA_CANNOT_CREATE_LOG_PATH|Mkdirs failed|Read-only file system", _PLACE),
+        ("ParentNotDirectory|Not a directory|NotDirectory", _PLACE),
+        (r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem", _NO_FILES),
+        ("PATH_NOT_FOUND", "Correct the path. It must be there when the query starts."),
+        ("Schema must be specified", "Name the columns: schema='id BIGINT, at TIMESTAMP'."),
+        ("Failed to find data source: kafka", _NO_KAFKA),
+        ("DELTA_SCHEMA_NOT_SET|DELTA_TABLE_NOT_FOUND", "There is no Delta table: correct the path, or write it first."),
+        ("DELTA_UNKNOWN_CONFIGURATION", "Correct the name in the sink's properties."),
+        ("UNRESOLVED_COLUMN|ATTRIBUTE_NOT_SUPPORTED", "Check the name of the column and its case."),
+        ("NumberFormatException|For input string", "An option of the source must be a number."),
+    )
+)
+"""Texts of Spark, Hadoop and Delta, and what to do. The first that is found counts."""
 
 
 def nearest_function(name: str) -> str:
@@ -100,9 +165,17 @@ def nearest_function(name: str) -> str:
     return f"Did you mean {near}?" if near and near.lower() != name.lower() else ""
 
 
+def _whole(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+UNKNOWN: Final = "Its cause is in the traceback, and docs/troubleshooting.md has more."
+"""The next step after an error of Spark that nobody knows."""
+
+
 @contextmanager
 def with_next_step(what: str) -> Iterator[None]:
-    """Turn Spark's errors with a known cause, and Java's stack traces, into a `BacklogError`. Other errors pass.
+    """Turn errors of Spark into a `BacklogError` with one line and a next step. Errors of the user's functions pass.
 
     Parameters
     ----------
@@ -114,7 +187,7 @@ def with_next_step(what: str) -> Iterator[None]:
     except BacklogError:
         raise
     except Exception as error:
-        hint = next_step(str(error))
-        if hint or hasattr(error, "java_exception"):  # a Java error, with its stack trace
-            raise BacklogError(f"{what}: {first_line(error)}", hint) from error
+        hint = next_step(_whole(error))
+        if hint or is_of_spark(error):
+            raise BacklogError(f"{what}: {first_line(error)}", hint or UNKNOWN) from error
         raise

@@ -1,12 +1,18 @@
-"""Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure)."""
+"""Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure).
+
+Arguments may have their names in Python or those in a pipeline's file: `checked_arguments`.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
     "HANDLE",
@@ -18,10 +24,13 @@ __all__ = [
     "WRITER",
     "Guided",
     "NoSuchName",
+    "checked_arguments",
     "choice",
     "described",
     "nearest",
 ]
+
+_C = TypeVar("_C", bound=Callable[..., Any])
 
 
 class NoSuchName(BacklogError, AttributeError):
@@ -59,10 +68,138 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
+def checked_arguments(function: _C) -> _C:
+    """A function, or a class, whose arguments may also have their names in camel case: ``mergeSchema``, as in a file.
+
+    Its signature stays. Other mistakes in a call raise a `SettingError` that names the argument: an unknown name, a
+    missing argument, and a value that is not of the annotated type, if that is made of those in `_KINDS`. The value of
+    an unknown name is not shown: the name may be a misspelt password.
+    """
+    if isinstance(function, type):
+        function.__init__ = checked_arguments(function.__init__)  # type: ignore[misc]
+        return function
+
+    @functools.wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        signature = _signature(function)
+        if not given.keys() <= signature.parameters.keys():
+            given = _spelled(_shown(function, args), signature, given)
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError as error:
+            raise _uncallable(_shown(function, args), signature, args, given, error) from None
+        for name, value in bound.arguments.items():
+            _check_kind(signature.parameters[name], value)
+        return function(*args, **given)
+
+    return called  # type: ignore[return-value]
+
+
+_signature = functools.cache(inspect.signature)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+_KINDS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "None": (lambda value: value is None, "None"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "os.PathLike[str]": (lambda value: isinstance(value, os.PathLike), "a path"),
+    "Sequence[str]": (lambda value: _is_list(value) and _are_texts(value), "a list of texts"),
+    "Sequence[tuple[str, str]]": (
+        lambda value: _is_list(value) and all(_is_list(pair) and len(pair) == 2 and _are_texts(pair) for pair in value),
+        "a list of pairs of texts",
+    ),
+    "Mapping[str, str]": (
+        lambda value: isinstance(value, Mapping) and _are_texts(value) and _are_texts(value.values()),
+        "a dict of texts",
+    ),
+    "Mapping[str, object]": (
+        lambda value: isinstance(value, Mapping) and _are_texts(value),
+        "a dict with texts as keys",
+    ),
+}
+"""Annotation -> whether a value fits, and the kind in words."""
+
+
+def _check_kind(parameter: inspect.Parameter, value: object) -> None:
+    kinds = str(parameter.annotation).split(" | ")
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not _KINDS.keys() >= set(kinds):
+        return
+    if not any(_KINDS[kind][0](value) for kind in kinds):
+        name = parameter.name
+        hint = f"It is {described(value)}."
+        if "bool" in kinds:
+            hint = "Convert it explicitly: bool('false') is True."
+        elif "Sequence[str]" in kinds and isinstance(value, str):
+            hint = f"Write {name}=[{value!r:.100}]."
+        shown = "***" if any(kind.startswith("Mapping") for kind in kinds) else value  # which may have secrets
+        raise SettingError(name, shown, f"must be {' or '.join(_KINDS[kind][1] for kind in kinds)}.", hint)
+
+
+def _shown(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """The function as its caller writes it."""
+    if function.__name__ == "__init__":
+        return type(args[0]).__name__
+    if isinstance(next(iter(args), None), type):
+        return f"{args[0].__name__}.{function.__name__}"
+    return function.__name__
+
+
+def _arguments(signature: inspect.Signature) -> list[str]:
+    """The names that a caller may write."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in signature.parameters.values() if p.kind in named and p.name not in ("self", "cls")]
+
+
+def _spelled(what: str, signature: inspect.Signature, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments under the names that the function has for them."""
+    names = _arguments(signature)
+    ours = {_plain(name): name for name in names}
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        own = name if name in names or takes_more else ours.get(_plain(name))
+        if own is None:
+            raise SettingError(f"{what}({name}=…)", "***", "there is no such argument.", choice(name, names, "It has"))
+        if own in found:
+            raise SettingError(f"{what}({name}=…)", "***", f"{own} is given twice.", f"Write it once, as {own}=….")
+        found[own] = value
+    return found
+
+
+def _uncallable(
+    what: str, signature: inspect.Signature, args: tuple[Any, ...], given: Mapping[str, Any], error: TypeError
+) -> BacklogError:
+    """The refusal of a call with too few or too many arguments."""
+    names = _arguments(signature)
+    hint = f"Write {what}({', '.join(f'{name}=…' for name in names)})."
+    for p in list(signature.parameters.values())[len(args) :]:
+        if p.default is p.empty and p.name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            return SettingError(f"{what}({p.name}=…)", None, "is needed.", hint)
+    return BacklogError(f"{what}: {error}.", hint)
+
+
 class Guided:
-    """An object that answers an unknown name with what to write instead."""
+    """An object that answers an unknown name with what to write instead.
+
+    The arguments of its methods may have `checked_arguments`.
+    """
 
     _habits: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name, member in list(vars(cls).items()):
+            if inspect.isfunction(member) and not name.startswith("_"):
+                setattr(cls, name, checked_arguments(member))
 
     if not TYPE_CHECKING:  # else type checkers would accept every name
 

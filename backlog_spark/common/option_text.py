@@ -28,7 +28,12 @@ def option_text(option: str, value: object) -> str:
         return f"{parse_duration(value, option)} ms"
     if isinstance(value, str | int | float | os.PathLike):
         return str(value)
-    raise SettingError(option, "***", f"is {described(value)}, not a text, a number, a list of them or a schema.")
+    raise SettingError(
+        option,
+        "***",
+        f"is {described(value)}, not a text, a number, a list of them or a schema.",
+        f"Pass {option} as one of these, for example as a text.",
+    )
 
 
 def _name(name: str) -> str:

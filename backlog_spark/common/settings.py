@@ -6,6 +6,7 @@ Pure Python: no Spark import, so tests take milliseconds and any process can use
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,9 @@ def _duration(most_ms: int | None = None) -> Callable[[str, str], int]:
     def parse(text: str, name: str) -> int:
         ms = parse_duration(text, name)
         if most_ms is not None and ms > most_ms:
-            raise SettingError(name, text, f"must be at most {format_duration(most_ms)}.")
+            raise SettingError(
+                name, text, f"must be at most {format_duration(most_ms)}.", f"For example {format_duration(most_ms)}."
+            )
         return ms
 
     return parse
@@ -94,9 +97,11 @@ def _integer(least: int, most: int) -> Callable[[str, str], int]:
         try:
             number = int(text)
         except ValueError:
-            raise SettingError(name, text, f"must be a whole number from {least} to {most}.") from None
+            number = least - 1
         if not least <= number <= most:
-            raise SettingError(name, text, f"must be from {least} to {most}.")
+            raise SettingError(
+                name, text, f"must be a whole number from {least} to {most}.", "Set such a number, or leave it unset."
+            )
         return number
 
     return parse
@@ -107,9 +112,11 @@ def _number(least: float, most: float) -> Callable[[str, str], float]:
         try:
             number = float(text)
         except ValueError:
-            raise SettingError(name, text, f"must be a number from {least:g} to {most:g}.") from None
+            number = math.nan
         if not least <= number <= most:
-            raise SettingError(name, text, f"must be from {least:g} to {most:g}.")
+            raise SettingError(
+                name, text, f"must be a number from {least:g} to {most:g}.", "Set such a number, or leave it unset."
+            )
         return number
 
     return parse
@@ -120,7 +127,7 @@ _BYTES: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def _bytes(text: str, name: str) -> int:
     # Sizes as in Spark's own configuration: 512m, 10g, 10gb
-    found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,19})\s*([bkmgt]?)b?", text.strip().lower())
     if not found:
         raise SettingError(name, text, "is not a size.", "Write for example 512m or 10g.")
     return int(found[1]) * _BYTES[found[2]]
@@ -136,7 +143,9 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     def parse(text: str, name: str) -> str:
         word = text.strip().lower()
         if word not in choices:
-            raise SettingError(name, text, f"must be one of {', '.join(choices)}.")
+            raise SettingError(
+                name, text, f"must be one of {', '.join(choices)}.", "Set one of these, or leave it unset."
+            )
         return word
 
     return parse

@@ -67,7 +67,9 @@ def check_whole_names(setting: str, pattern: str, like: str = "database.table") 
     try:
         re.compile(pattern)
     except re.error as error:
-        raise SettingError(setting, pattern, f"is not a regular expression: {error}.") from None
+        raise SettingError(
+            setting, pattern, f"is not a regular expression: {error}.", "Write one of Python, such as shop[.].*"
+        ) from None
     if dotless := _DOTLESS.match(pattern):
         raise SettingError(
             setting, pattern, f"{dotless[1] or dotless[2]!r} matches no {like}: | separates whole names.",

@@ -311,7 +311,7 @@ class Coordinator:
 def _check(interval_ms: int, during_backlog_ms: int | None) -> None:
     for name, value in (("interval", interval_ms), ("interval_during_backlog", during_backlog_ms)):
         if value is not None and value < 0:
-            raise SettingError(name, f"{value} ms", "a duration cannot be negative.")
+            raise SettingError(name, f"{value} ms", "a duration cannot be negative.", "Set 0 or more.")
     if during_backlog_ms is not None:
         check_intervals(
             interval_ms,

@@ -62,7 +62,7 @@ __all__ = [
 class KeyedFold(Protocol):
     """The part of a keyed operator's fold that this package needs; see `backlog_spark.operators.fold.Fold`."""
 
-    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes: ...
+    def _attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes: ...
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ def operator_attributes(
         if isinstance(node, KeyedNode):
             found[node.name] = told_of = tuple(none if each is None else each for each in rows)
             # Asked after finished inputs too: the end of input may make more results due.
-            return (folds[node.name].attributes_of_output(*told_of),)
+            return (folds[node.name]._attributes_of_output(*told_of),)
         # A step over two inputs treats the rows of each input alike.
         return tuple(None if each is None else propagate_map(each) for each in rows)
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class RecordAttributes:
     """Attributes of all records of one batch of one input (FLIP-327, Public Interfaces 1).
@@ -62,6 +64,7 @@ class RecordAttributesBuilder:
         The last attributes of each input; empty for a source. Read once, here. They give the defaults.
     """
 
+    @checked_arguments
     def __init__(self, last_record_attributes_of_inputs: Iterable[RecordAttributes]) -> None:
         self._inputs = _flags(last_record_attributes_of_inputs)  # unknown ones do not make the default true
         self._backlog: bool | None = None
@@ -106,7 +109,7 @@ def propagate_join(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
 
 
 ALL_BACKLOG: Final = 0b11
-"""For `TwoInputFunction.take_attributes` and `OneInputFunction.take_attributes`: the rows of all inputs are backlog."""
+"""For `_take_attributes` of both classes below: the rows of all inputs are backlog."""
 
 
 STANDS_STILL: Final = 0b100
@@ -160,12 +163,12 @@ class OneInputFunction(_Emitter):
         of the output. So it must depend only on its argument.
         """
 
-    def take_attributes(self, backlog: int) -> None:
+    def _take_attributes(self, backlog: int) -> None:
         """Called by the operator; a bit of `ALL_BACKLOG` is set in ``backlog`` if the rows of any input are backlog."""
         with self._telling():
             self.process_record_attributes(propagate_join(_attributes(backlog)))
 
-    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
+    def _attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
         """The attributes for the next operators, if the input has these."""
         with self._telling():
             self.process_record_attributes(attributes)
@@ -181,14 +184,14 @@ class TwoInputFunction(_Emitter):
     def process_record_attributes2(self, attributes: RecordAttributes) -> None:
         """Get the attributes of the second input's rows (FLIP-327, ``processRecordAttributes2``)."""
 
-    def take_attributes(self, backlog: int) -> None:
+    def _take_attributes(self, backlog: int) -> None:
         """Called by the operator; bit 0 of ``backlog`` is set if the first input's rows are, bit 1 the second's."""
         with self._telling():
             first, second = _attributes(backlog)
             self.process_record_attributes1(first)
             self.process_record_attributes2(second)
 
-    def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
+    def _attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
         """The attributes for the next operators, if the inputs have these."""
         with self._telling():
             self.process_record_attributes1(first)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def observation_name(number: int) -> str:
     return f"backlog_spark_event_time_{number}"
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class Watermark:
     """The progress of a stream's event time.

@@ -22,6 +22,7 @@ from pyspark.sql.readwriter import to_str
 from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
 from backlog_spark.spark.checkpoint.offset_log import add_shuffle_partitions
@@ -53,6 +54,7 @@ _KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
 _STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
+@checked_arguments
 def hybrid(
     spark: SparkSession,
     name: str,
@@ -210,7 +212,7 @@ class NativeHybrid:
         self._listed: dict[str, Any] = {}
         self._reached: dict[str, Any] = {}
 
-    def of_query(self) -> NativeHybrid:
+    def _of_query(self) -> NativeHybrid:
         """The same phases for one query. Its state, such as the newest time, is not shared with other queries."""
         return NativeHybrid(self._spark, self.name, self._phases, self._handover, self._allow_empty)
 
@@ -219,19 +221,19 @@ class NativeHybrid:
         """Their names."""
         return tuple(self._phases)
 
-    def explained(self, phase: int) -> list[str]:
+    def _explained(self, phase: int) -> list[str]:
         """The phases and the present one, for `backlog_spark.explain`, and when to take the other hybrid source."""
         return [f"phases of {self.name}: {', '.join(self.phases)}; now {self.phases[phase]}", f"  * {_ADVICE}"]
 
     @property
-    def starting_timestamp(self) -> int | None:
+    def _starting_timestamp(self) -> int | None:
         """Where the last phase begins, in milliseconds since 1970; None if unknown."""
         return self._handover.starting_ms(self._reached_us)
 
-    def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
+    def _frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
         """The streaming DataFrame of a phase. The session needs `CONF` when it starts."""
         name = self.phases[phase]
-        is_new = phase > 0 and checkpoint.read_file(f"sources/{self.source(name)}/0") is None
+        is_new = phase > 0 and checkpoint.read_file(f"sources/{self._source(name)}/0") is None
         reader = _Named(self._spark, partial(self._starts, name) if is_new else None)
         made = self._made(reader, name, context)
         self._is_of_files = reader.source_format in FILES
@@ -242,13 +244,13 @@ class NativeHybrid:
             self._listed = self._pinned(phase, context)
             if is_first:
                 self._pins = self._pins or self._listed
-            self.enter(checkpoint, phase)
+            self._enter(checkpoint, phase)
         if phase < before:
             return made
         return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
 
     def _made(self, reader: _Named, name: str, context: RunContext) -> DataFrame:
-        made = self._phases[name](reader.name(self.source(name)), context)
+        made = self._phases[name](reader.name(self._source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
                 f"The phase {name} of {self.name} did not return a streaming DataFrame.",
@@ -281,11 +283,11 @@ class NativeHybrid:
         reached_ms = None if self._reached_us is None else self._reached_us // 1000
         return starting_offsets(self._spark, options, self._pins.get(name), reached_ms, self._reached.get(name))
 
-    def source(self, phase: str) -> str:
+    def _source(self, phase: str) -> str:
         """Name of a phase's source. Spark keeps its offsets and its log of files under this name."""
         return f"{self.name}_{phase}"
 
-    def recall(self, checkpoint: Checkpoint) -> int:
+    def _recall(self, checkpoint: Checkpoint) -> int:
         """The phase that a checkpoint is in; 0 for a new checkpoint.
 
         Raises
@@ -298,7 +300,7 @@ class NativeHybrid:
         handover = self._handover.to_json()
         if checkpoint.latest_batch() is None:  # nothing has been read, so the user may still correct the phases
             # But if Spark has listed files already, it keeps to that list.
-            is_listed = bool(checkpoint.names_in(f"sources/{self.source(self.phases[0])}"))
+            is_listed = bool(checkpoint.names_in(f"sources/{self._source(self.phases[0])}"))
             self._pins = (found or {}).get("pins", {}) if is_listed else {}
             return 0
         if found is None:
@@ -322,11 +324,11 @@ class NativeHybrid:
         self._reached = found.get("reachedPins", {})
         return int(found["phase"])
 
-    def mend(self, checkpoint: Checkpoint) -> None:
+    def _mend(self, checkpoint: Checkpoint) -> None:
         """Complete the log entry of a batch that was planned but not committed. Called before each start."""
         add_shuffle_partitions(checkpoint, str(self._spark.conf.get(_PARTITIONS)))
 
-    def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
+    def _leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
         """Record the hand-over of a phase that has ended, and that the next phase begins.
 
         Called after the phase's last run. After a crash in between it is called again.
@@ -337,7 +339,7 @@ class NativeHybrid:
             If the phase has found no file, and that is not allowed.
         """
         name, make = list(self._phases.items())[phase]
-        reread = Reread(self._spark, checkpoint, self.source(name), name)
+        reread = Reread(self._spark, checkpoint, self._source(name), name)
         if self._is_of_files and not self._allow_empty and not reread.files():
             raise BacklogError(
                 f"The phase {name} of {self.name} has found no file to read.",
@@ -351,7 +353,7 @@ class NativeHybrid:
             newest = self._handover.take(checkpoint, phase, again, self._reached_us)
             if newest != self._reached_us:
                 self._reached_us, self._reached = newest, self._listed
-        self.enter(checkpoint, phase + 1)
+        self._enter(checkpoint, phase + 1)
 
     def _made_otherwise(self, phase: str) -> BacklogError:
         return BacklogError(
@@ -359,7 +361,7 @@ class NativeHybrid:
             "Use that reader: it names the source, and with timestamp_column it reads the phase's rows again.",
         )
 
-    def enter(self, checkpoint: Checkpoint, phase: int) -> None:
+    def _enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, after the end of the run before."""
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
         if self._handover.column:

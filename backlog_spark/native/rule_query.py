@@ -16,6 +16,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.failure_causes import with_next_step
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.available_now_runs import after_round, first_round, leaves
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["NativeQuery", "backlog_query"]
 
 
+@checked_arguments
 def backlog_query(
     build: Callable[[RunContext], DataStreamWriter],
     *,
@@ -104,10 +107,12 @@ def backlog_query(
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
     if backlog_when is not None:
         check_user_rule(backlog_when)
-    query = NativeQuery(
-        session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source, own_rule=backlog_when
-    )
-    return query.start()
+    with with_next_step("The query could not be started"):
+        query = NativeQuery(
+            session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source,
+            own_rule=backlog_when,
+        )  # fmt: skip
+        return query._launch()
 
 
 class NativeQuery(QueryRuns):
@@ -129,18 +134,18 @@ class NativeQuery(QueryRuns):
             raise SettingError("checkpoint", checkpoint_location, "a query needs one.", "Pass checkpoint='…'.")
         conf = own_conf(spark)
         settings = parse_settings(conf)
-        self.intervals: Intervals = resolve_intervals(intervals, conf, [])
+        self._intervals: Intervals = resolve_intervals(intervals, conf, [])
         rules, min_stay_ms = parse_rules(settings)
         judge = Judge(rules, min_stay_ms, own_rule)
-        if self.intervals.during_backlog_ms is not None and not judge.needs and source is None:
+        if self._intervals.during_backlog_ms is not None and not judge.needs and source is None:
             raise SettingError(
-                self.intervals.during_backlog_origin,
-                self.intervals.during_backlog_ms,
+                self._intervals.during_backlog_origin,
+                self._intervals.during_backlog_ms,
                 "no rule says when the query is in backlog.",
                 "Set a rule, such as spark.backlog.rule.offsetsBehindLatest for Kafka, or pass backlog_when=….",
             )
-        during = self.intervals.during_backlog_ms
-        facts = Facts(self.intervals.interval_ms, during, ours=(), has_frames=True)
+        during = self._intervals.during_backlog_ms
+        facts = Facts(self._intervals.interval_ms, during, ours=(), has_frames=True)
         coordinator = Coordinator(facts, judge)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), QueryTracker(name, coordinator), settings)
         self._build = build
@@ -149,12 +154,12 @@ class NativeQuery(QueryRuns):
         self._sizer = BacklogSizer(during) if during else None
         self._limit = PROBE_ROWS
         self._wanted = PROBE_ROWS
-        self._source = None if source is None else source.of_query()
+        self._source = None if source is None else source._of_query()
         self._phase = 0
         self._in_round = False
         self._began = time.monotonic()
 
-    def start(self) -> NativeQuery:
+    def _launch(self) -> NativeQuery:
         """Start the first run, and follow it. Called once, by `backlog_query`."""
         session_listener(self._spark)
         self._begin()
@@ -162,7 +167,7 @@ class NativeQuery(QueryRuns):
 
     def _recall(self) -> None:
         if self._source is not None:
-            self._phase = self._source.recall(self._checkpoint)
+            self._phase = self._source._recall(self._checkpoint)
         self._in_round = first_round(self._coordinator, is_bounded=self._is_bounded())
         self._tracker.began(self._coordinator.begin({0: True} if self._is_bounded() else {}))
 
@@ -174,8 +179,8 @@ class NativeQuery(QueryRuns):
         self._limit = self._wanted
         context = self._context()
         if self._source:
-            self._source.mend(self._checkpoint)
-            context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
+            self._source._mend(self._checkpoint)
+            context = replace(context, _frame=self._source._frame(self._phase, context, self._checkpoint))
         writer = self._build(context)
         conf = CONF if self._source else {}
         with reporting_its_end(self._spark) if self._in_round else contextlib.nullcontext():
@@ -183,14 +188,14 @@ class NativeQuery(QueryRuns):
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 
-    def explained(self) -> list[str]:
+    def _explained(self) -> list[str]:
         """See `QueryRuns`."""
-        return self._source.explained(self._phase) if self._source else []
+        return self._source._explained(self._phase) if self._source else []
 
     def _described(self) -> dict[str, Any]:
         return {
-            "interval_ms": self.intervals.interval_ms,
-            "interval_during_backlog_ms": self.intervals.during_backlog_ms,
+            "interval_ms": self._intervals.interval_ms,
+            "interval_during_backlog_ms": self._intervals.during_backlog_ms,
             "sources": [],
             "phases": list(self._source.phases) if self._source else None,
             "spark": self._spark.version,
@@ -206,17 +211,17 @@ class NativeQuery(QueryRuns):
         else:
             why = "no backlog"
         phase = self._source.phases[self._phase] if self._source else None
-        return {"phase": phase, "trigger_ms": None if self._in_round else self.intervals.interval_ms, "why": why}
+        return {"phase": phase, "trigger_ms": None if self._in_round else self._intervals.interval_ms, "why": why}
 
     def _context(self) -> RunContext:
-        during = self.intervals.during_backlog_ms
+        during = self._intervals.during_backlog_ms
         in_backlog = self._in_round and during is not None
         return RunContext(
             self._spark,
             Mode.BACKLOG if in_backlog else Mode.STREAM,
             self._limit if in_backlog and during else None,
             self._source.phases[self._phase] if self._source else "",
-            self._source.starting_timestamp if self._source and not self._is_bounded() else None,
+            self._source._starting_timestamp if self._source and not self._is_bounded() else None,
         )
 
     def _start(self, writer: DataStreamWriter) -> StreamingQuery:
@@ -229,8 +234,8 @@ class NativeQuery(QueryRuns):
             writer = writer.queryName(self._name)
         if self._in_round:
             writer = writer.trigger(availableNow=True)
-        elif self.intervals.interval_ms:
-            writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
+        elif self._intervals.interval_ms:
+            writer = writer.trigger(processingTime=f"{self._intervals.interval_ms} milliseconds")
         self._began = time.monotonic()
         return writer.toTable(self._to_table) if self._to_table else writer.start()
 
@@ -240,8 +245,8 @@ class NativeQuery(QueryRuns):
         if self._is_bounded():
             report = flagged(report, dict.fromkeys(indices, True), dict.fromkeys(indices, True))
         else:
-            interval = None if self._in_round else self.intervals.interval_ms
-            name = self._source.source(self._source.phases[self._phase]) if self._source else ""
+            interval = None if self._in_round else self._intervals.interval_ms
+            name = self._source._source(self._source.phases[self._phase]) if self._source else ""
             found = figures(report, now, interval, self._outstanding.of(report, name))
             report = self._coordinator.judge(report, indices, found, time.monotonic() * 1000)
         super()._take(report)
@@ -257,7 +262,7 @@ class NativeQuery(QueryRuns):
     def _ends_by_itself(self) -> bool | None:
         if self._in_round:
             return True
-        return False if self.intervals.interval_ms else None  # `build` has set the trigger
+        return False if self._intervals.interval_ms else None  # `build` has set the trigger
 
     def _has_an_end(self) -> bool:
         return self._is_bounded()  # the next round reads the rest
@@ -268,7 +273,7 @@ class NativeQuery(QueryRuns):
             next_is_bounded=self._is_bounded(1), took_ms=(time.monotonic() - self._began) * 1000,
         )  # fmt: skip
         if then.next_phase and self._source is not None:
-            self._source.leave(self._checkpoint, self._phase, self._context())
+            self._source._leave(self._checkpoint, self._phase, self._context())
             self._phase += 1
             if not self._is_bounded():
                 self._drain()

@@ -172,7 +172,7 @@ class Fold(ABC):
         """When the first processing-time timer that fires in backlog is due. None (the default) if there is none."""
         return None
 
-    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+    def _attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         """The record attributes of its output, given those of its inputs."""
         from backlog_spark.model.record_attributes import propagate_join
 

@@ -93,7 +93,7 @@ class KeyLoop:
         self._kinds: list[type[State] | type[Stamps] | None] = [None] * len(schema.state)
         self._states: list[tuple[State, int]] = []
         self._stamps: list[tuple[Stamps, int, int]] = []
-        for name, declared in function.declared_states().items():
+        for name, declared in function._declared_states().items():
             at = schema.state.get_field_index(state_column(name))
             if declared.ttl is None:
                 state = copy.copy(declared)
@@ -102,7 +102,7 @@ class KeyLoop:
                 times = schema.state.get_field_index(times_column(name))
                 self._stamps.append((stamps, at, times))
                 self._kinds[times] = Stamps
-            state.typed(schema.state.field(at).type)
+            state._typed(schema.state.field(at).type)
             setattr(self._function, name, state)
             self._states.append((state, at))
             self._kinds[at] = type(state)
@@ -127,7 +127,7 @@ class KeyLoop:
         self._keys, self._columns = keys, columns
         self.context._keys = keys
         for state, at in self._states:
-            state.bind(columns[at], self._cursor)
+            state._bind(columns[at], self._cursor)
         for stamps, of, at in self._stamps:
             stamps.bind(columns[at])
             stamps.expire(columns[of])
@@ -159,7 +159,7 @@ class KeyLoop:
             Index of each of these keys among the loaded keys.
         """
         ends = [*starts[1:], rows.num_rows]
-        if self._function.is_vectorised:
+        if self._function._is_vectorised:
             for start, end, index in zip(starts, ends, indexes, strict=True):
                 self._cursor[0] = index
                 self._take(self._function.process_batch(rows.slice(start, end - start), self.context))

@@ -55,7 +55,7 @@ class SortedLoop:
         collect_rarely()
         keep_imports()
         self._loop = KeyLoop(self._function, self._loop_schema)
-        self._loop.function.take_attributes(self._backlog)
+        self._loop.function._take_attributes(self._backlog)
         try:
             yield from self._folded(batches)
         finally:

@@ -16,7 +16,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +25,12 @@ from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import figures
 from backlog_spark.decide.steps import AVAILABLE_NOW, Boundary, Seen
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.nodes import Node, SourceNode, sources_of
+from backlog_spark.model.nodes import SourceNode, sources_of
 from backlog_spark.runner.assembly import QueryParts
 from backlog_spark.runner.batch_writer import BatchWriter
 from backlog_spark.runner.identity import operators_of
-from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
-from backlog_spark.sinks.base import Sink
 from backlog_spark.spark.checkpoint.driver_claim import NewerDriver
 from backlog_spark.spark.jvm.internals import require
 from backlog_spark.spark.jvm.own_settings import start_with
@@ -60,6 +57,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 _LONGEST_ERROR = 500
+_REPEATED = "Its cause is in the traceback. The next start repeats the batch."
 
 
 class BacklogQuery(QueryRuns):
@@ -71,7 +69,7 @@ class BacklogQuery(QueryRuns):
     def __init__(self, parts: QueryParts) -> None:
         tracker = QueryTracker(parts.name, parts.coordinator)
         super().__init__(parts.spark, parts.name, parts.checkpoint, tracker, parts.settings)
-        self.intervals = parts.intervals
+        self._intervals = parts.intervals
         self._parts = parts
         self._keyed = parts.keyed
         self._declared = parts.declared
@@ -81,7 +79,7 @@ class BacklogQuery(QueryRuns):
 
     # -- starting -------------------------------------------------------------------------------------------
 
-    def start(self) -> BacklogQuery:
+    def _launch(self) -> BacklogQuery:
         """Start and follow the query. Called once, by the writer.
 
         Raises
@@ -136,11 +134,11 @@ class BacklogQuery(QueryRuns):
 
     def _described(self) -> dict[str, Any]:
         return {
-            "interval_ms": self.intervals.interval_ms,
-            "interval_during_backlog_ms": self.intervals.during_backlog_ms,
-            "sources": [{"name": spec.name, "format": spec.format} for spec in sources_of(self.node)],
-            "sink": type(self.sink).__name__,
-            "operators": list(operators_of(self.node)),
+            "interval_ms": self._intervals.interval_ms,
+            "interval_during_backlog_ms": self._intervals.during_backlog_ms,
+            "sources": [{"name": spec.name, "format": spec.format} for spec in sources_of(self._parts.node)],
+            "sink": type(self._parts.outputs.main).__name__,
+            "operators": list(operators_of(self._parts.node)),
             "spark": self._spark.version,
         }
 
@@ -177,10 +175,6 @@ class BacklogQuery(QueryRuns):
         with reporting_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
             return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
-    def between_batches(self) -> AbstractContextManager[object]:
-        """While this lasts, no batch is written to the sinks. For steps of seconds: the query waits."""
-        return self._batches.between_batches
-
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
             self._check_driver(batch_id)
@@ -199,7 +193,7 @@ class BacklogQuery(QueryRuns):
                 self._sink_error = error
             else:
                 problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
-                self._sink_error = BacklogError(problem, hint_of(str(error)))
+                self._sink_error = BacklogError(problem, hint_of(str(error)) or _REPEATED)
                 self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
@@ -222,7 +216,7 @@ class BacklogQuery(QueryRuns):
         coordinator = self._coordinator
         if coordinator.rules.needs:
             judged = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
-            interval = None if coordinator.step.ends_by_itself else self.intervals.interval_ms
+            interval = None if coordinator.step.ends_by_itself else self._intervals.interval_ms
             outstanding = self._parts.outstanding.of(judged)
             found = figures(judged, time.time() * 1000, interval, outstanding)
             report = coordinator.judge(report, foreign, found, time.monotonic() * 1000)
@@ -252,29 +246,9 @@ class BacklogQuery(QueryRuns):
     # -- the query's state ---------------------------------------------------------------------------------
 
     @property
-    def node(self) -> Node:
-        """The last node of the query's tree."""
-        return self._parts.node
-
-    @property
-    def sink(self) -> Sink:
-        """The sink of the main output, as the query uses it; to be read only."""
-        return self._parts.outputs.main
-
-    @property
-    def keyed(self) -> KeyedPlan | None:
-        """The keyed part, if there is a keyed operator. Read-only, for `backlog_spark.explain`."""
-        return self._keyed
-
-    @property
-    def sortsBacklog(self) -> bool:
-        """Whether the keyed operators run sorted during backlog. `keyed` shows whether they do now."""
-        return self._coordinator.facts.sorts_backlog
-
-    @property
     def sourcesInBacklog(self) -> tuple[str, ...]:
         """Names of the sources in backlog, as of the newest batch. Rules decide for streaming DataFrames."""
-        found = zip(sources_of(self.node), self._declared.flags_at().in_backlog, strict=True)
+        found = zip(sources_of(self._parts.node), self._declared.flags_at().in_backlog, strict=True)
         frames = ("streaming DataFrames",) if self._coordinator.rules.is_backlog else ()
         return (*(source.name for source, is_backlog in found if is_backlog), *frames)
 
@@ -355,7 +329,7 @@ class BacklogQuery(QueryRuns):
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
             run.processAllAvailable()
             if self._coordinator.facts.sources_pace or self._coordinator.step.ends_by_itself:
-                time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
+                time.sleep((self._intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
             # After a run that found nothing the next one starts late, and most likely finds nothing either.
             if self._is_between_runs(run) and not self._coordinator.then.is_drained:

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
-from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
+from backlog_spark.common.failure_causes import UNKNOWN, first_line, is_of_spark, next_step, with_next_step
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
@@ -121,7 +121,7 @@ class QueryRuns(QueryHandle):
     def _described_run(self) -> dict[str, Any]:
         """What the present run is and why, for the event log."""
 
-    def explained(self) -> list[str]:
+    def _explained(self) -> list[str]:
         """What the query reads, for `backlog_spark.explain`: a line each, none if only the user's function knows it."""
         return []
 
@@ -345,9 +345,9 @@ class QueryRuns(QueryHandle):
     def _with_hint(self, error: BaseException | None) -> BaseException | None:
         """The same error, or one that says what to do about it."""
         hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
-        if error is None or not hint:
+        if error is None or isinstance(error, BacklogError) or not (hint or is_of_spark(error)):
             return error
-        failure = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
+        failure = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint or UNKNOWN)
         failure.__cause__ = error
         return failure
 
@@ -421,11 +421,6 @@ class QueryRuns(QueryHandle):
         return self.isActive and not (run is self.streamingQuery and is_running(run))
 
     # -- waiting and stopping -------------------------------------------------------------------------------
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session that it was started in."""
-        return self._spark
 
     @property
     def checkpointLocation(self) -> str:

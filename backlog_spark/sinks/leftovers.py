@@ -49,7 +49,9 @@ def check_choice(value: str) -> str:
         It is none of the three.
     """
     if value not in (REPLACE, KEEP, REFUSE):
-        raise SettingError("on_existing_rows", value, f"must be {REPLACE!r}, {KEEP!r} or {REFUSE!r}.")
+        raise SettingError(
+            "on_existing_rows", value, f"must be {REPLACE!r}, {KEEP!r} or {REFUSE!r}.", "See docs/sinks.md."
+        )
     return value
 
 

@@ -49,8 +49,8 @@ def newest_changes(
         if not pc.all(known, min_count=0).as_py():
             wrong = kinds.filter(pc.invert(known))[0].as_py()
             raise BacklogError(
-                f"{sink}: unknown {change_type} = {'NULL' if wrong is None else wrong}; "
-                f"known: {', '.join(UPSERTS + DELETES)}."
+                f"{sink}: unknown {change_type} = {'NULL' if wrong is None else wrong}.",
+                f"Known: {', '.join(UPSERTS + DELETES)}. With change_type=None each row is an upsert.",
             )
     columns = {f"k{number}": rows[key] for number, key in enumerate(keys)}
     names = list(columns)
@@ -66,6 +66,6 @@ def newest_changes(
     ranked = ranked.append_column("upsert", pc.cast(pc.invert(ranked["delete"]), pa.int64()))
     first = ranked.group_by(names, use_threads=False).aggregate([("rank", "min"), ("upsert", "sum")])
     if sequence is None and (pc.max(first["upsert_sum"]).as_py() or 0) > 1:
-        raise BacklogError(f"{sink}: two rows of one key in a batch; name a sequence column.")
+        raise BacklogError(f"{sink}: two rows of one key in a batch.", "Name a sequence column, which orders them.")
     chosen = order_of_rows.take(first["rank_min"].combine_chunks())
     return rows.take(chosen), deletes.take(chosen)

@@ -43,6 +43,7 @@ __all__ = [
     "examine",
     "inspect",
     "table_names",
+    "table_progress",
     "tables_at",
 ]
 
@@ -252,6 +253,15 @@ def table_names(source_format: str, offset: Mapping[str, Any]) -> tuple[str, ...
     """The tables that a source reads at an offset, as `TableName` writes them. Empty if the connector cannot say it."""
     found = _function(source_format, "table_names")
     return tuple(found(offset)) if found else ()
+
+
+def table_progress(source_format: str, offset: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """How far the snapshot of each table is at an offset: its name, a word for it, and the rows that were read.
+
+    Empty if the connector cannot say it.
+    """
+    found = _function(source_format, "table_progress")
+    return list(found(offset)) if found else []
 
 
 def _module(source_format: str) -> Any:

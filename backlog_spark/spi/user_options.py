@@ -6,14 +6,17 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from backlog_spark.common.durations import format_duration, parse_duration
 from backlog_spark.errors import SettingError
 
-__all__ = ["UserOptions", "bounds_text", "check_names", "unknown_option"]
+__all__ = ["MOST", "UserOptions", "bounds_text", "check_names", "unknown_option"]
 
 _T = TypeVar("_T")
+
+MOST: Final = 2**63 - 1
+"""The greatest whole number of Java and of Arrow. No option may be more."""
 
 
 class UserOptions(dict[str, str]):
@@ -66,8 +69,9 @@ class UserOptions(dict[str, str]):
             value = int(text)
         except ValueError:
             value = low - 1
-        if value < low or (high is not None and value > high):
-            raise SettingError(name, text, f"is not an integer {bounds_text(low, high)}.", hint)
+        if not low <= value <= (MOST if high is None else high):
+            high = MOST if high is None and value > MOST else high
+            raise SettingError(name, text, f"is not an integer {bounds_text(low, high)}.", hint or _other(name))
         return value
 
     def number(self, name: str, default: float, low: float, high: float | None = None) -> float:
@@ -80,7 +84,7 @@ class UserOptions(dict[str, str]):
         except ValueError:
             value = math.nan
         if not (low <= value < math.inf if high is None else low <= value <= high):
-            raise SettingError(name, text, f"is not a number {bounds_text(low, high)}.")
+            raise SettingError(name, text, f"is not a number {bounds_text(low, high)}.", _other(name))
         return value
 
     def duration(self, name: str, default: _T, low: int = 0, high: int | None = None) -> int | _T:
@@ -92,7 +96,8 @@ class UserOptions(dict[str, str]):
         if high is None and found < low:
             raise SettingError(name, text, "must be above 0.", 'For example "5 min".')
         if high is not None and not low <= found <= high:
-            raise SettingError(name, text, f"is not between {format_duration(low)} and {format_duration(high)}.")
+            bounds = f"{format_duration(low)} and {format_duration(high)}"
+            raise SettingError(name, text, f"is not between {bounds}.", _other(name))
         return found
 
     def pattern(self, name: str, hint: str) -> str:
@@ -103,6 +108,10 @@ class UserOptions(dict[str, str]):
         except re.error as error:
             raise SettingError(name, pattern, f"is not a regular expression: {error}.", hint) from None
         return pattern
+
+
+def _other(name: str) -> str:
+    return f"Set it within these bounds, or leave out {name}."
 
 
 def bounds_text(low: float, high: float | None, shown: Callable[[Any], str] = str) -> str:

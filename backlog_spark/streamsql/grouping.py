@@ -302,7 +302,7 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
         counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
     columns = tuple(Visible("", key, column_of(key)) for key in keys)
     changes = tr.changes(Rows(counted, columns, tr.change_columns(counted, node, "DISTINCT")), node)
-    if rows.pseudo or results_change(rows.stream.node):
+    if rows.pseudo or results_change(rows.stream._node):
         result = replace(changes, stream=changes.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
         return tr.projected(result, [(key, column_of(key), node) for key in keys])
     # Without deletes the result has only inserts, so the change type can go.

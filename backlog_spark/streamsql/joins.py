@@ -334,8 +334,8 @@ def _run(
         elif join.this.args.get("version") is not None:
             newest = event_time(tr, right.stream) if as_of is None else None
             name = tr.operator(*chosen[0], "temporal_join")
-            stream = cast("BacklogStream", one.stream).temporal_join(
-                cast("BacklogStream", other.stream),
+            stream = cast("BacklogStream", one._stream).temporal_join(
+                cast("BacklogStream", other._stream),
                 on=chosen[0],
                 build_on=chosen[1],
                 how=how,

@@ -136,7 +136,7 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
         first = first.this.unnest()
     first.meta[UNNAMED] = True
     sides = [_query(tr, each, tables) for each in (node.this, node.expression)]
-    if any(side.stream.node.is_keyed for side in sides):
+    if any(side.stream._node.is_keyed for side in sides):
         raise tr.statement.refused(
             node.expression,
             "UNION ALL of a query with keyed operators (GROUP BY, OVER, DISTINCT or a join) is not possible.",
@@ -201,7 +201,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         tr.statement.only(select, *(key for key in select.args if key != "windows"))
     if is_grouped(select, items):
         parts = _used(select, "expressions", "group", "having")
-        if parts is not None and rows.span is None and (rows.pseudo or results_change(rows.stream.node)):
+        if parts is not None and rows.span is None and (rows.pseudo or results_change(rows.stream._node)):
             # Rows that can be retracted may have to be kept, so drop unused columns.
             rows = tr.pruned(rows, parts, select)
         if is_over:

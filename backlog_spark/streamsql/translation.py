@@ -51,7 +51,7 @@ class Translation:
     def __post_init__(self) -> None:
         self._columns |= {name.lower() for name in _HIDDEN.findall(self.statement.text)}
         for _, stream in self.streams.values():
-            self._taken |= {node.name for node in stream.node.walk() if isinstance(node, KeyedNode)}
+            self._taken |= {node.name for node in stream._node.walk() if isinstance(node, KeyedNode)}
 
     # -- names ----------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Translation:
     def schema(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> StructType:
         """A stream's columns. An error of its last step gets the position of a part of the statement."""
         with self.statement.at(node, what):
-            return self.schemas.of(stream.node)
+            return self.schemas.of(stream._node)
 
     def table(self, stream: BacklogStream, name: str, node: exp.Expr | None) -> Rows:
         """A stream's rows, with the names of its columns."""
@@ -106,7 +106,7 @@ class Translation:
         If later rows replace earlier ones, a row that no longer satisfies it must remove the earlier row. So the rows
         become changes.
         """
-        if results_change(rows.stream.node):
+        if results_change(rows.stream._node):
             rows = self.changes(rows, node)
         stream = rows.stream.filter(text_of(condition))
         self._stateless(stream, node, "the condition")
@@ -114,7 +114,7 @@ class Translation:
 
     def changes(self, rows: Rows, node: exp.Expr) -> Rows:
         """The rows with the change type as a column, if rows change."""
-        if results_change(rows.stream.node):
+        if results_change(rows.stream._node):
             for name in self.schema(rows.stream, node).names:
                 # Results of changing rows have a change type already.
                 if name.lower() == CHANGE_TYPE and name not in rows.pseudo:
@@ -199,7 +199,7 @@ class Translation:
 
     def _stateless(self, stream: BacklogStream, node: exp.Expr | None, what: str) -> None:
         self.schema(stream, node, what)
-        plan = self.schemas.plan(stream.node)
+        plan = self.schemas.plan(stream._node)
         found = _STATEFUL.search(plan)
         if found:
             raise self.statement.refused(
@@ -225,7 +225,7 @@ class Translation:
     def selected(self, stream: BacklogStream, texts: Sequence[str], node: exp.Expr) -> BacklogStream:
         """Exactly these columns. `BacklogStream.map` would also keep the change type."""
         made = BacklogStream(
-            TransformNode(stream.node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
+            TransformNode(stream._node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
         )
         self.schema(made, node)
         return made

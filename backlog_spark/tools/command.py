@@ -45,7 +45,41 @@ def told(error: Exception) -> str | None:
     return None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+_EXAMPLES: Final = {
+    "check": ("backlog-spark check", "backlog-spark check orders.yaml --json"),
+    "init": (
+        "backlog-spark init --host db --user reader --password-env DB_PASSWORD --tables 'shop.*' -o pipeline.yaml",
+        "backlog-spark init --files '/data/*.parquet' --brokers kafka:9092 --topic orders -o pipeline.yaml",
+    ),
+    "inspect": ("backlog-spark inspect /lake/_checkpoints/orders", "backlog-spark inspect --json s3://lake/c/orders"),
+    "report": ("backlog-spark report /lake/_checkpoints/orders -o orders.html",),
+    "reset": ("backlog-spark reset", "backlog-spark reset orders.yaml --target --yes"),
+    "run": ("backlog-spark run", "DB_PASSWORD=secret backlog-spark run orders.yaml"),
+    "ui": ("backlog-spark ui /lake/_checkpoints/orders /lake/_checkpoints/totals --port 8900",),
+    "verify": ("backlog-spark verify", "backlog-spark verify orders.yaml --repair"),
+}
+
+
+class _Group(click.Group):
+    """Shows whole summaries, and examples of each command. click cuts a summary that is longer than a line."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        examples = _EXAMPLES.get(name or cmd.name or "", ())
+        # \b: click breaks no line of the paragraph.
+        cmd.epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+        super().add_command(cmd, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.commands[name].get_short_help_str(10_000)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(found)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: backlog-spark init --help. Then: backlog-spark check, backlog-spark run.",
+)
 @click.version_option(package_name="backlog-spark")
 def command() -> None:
     """Run pipelines, and look at queries of backlog_spark."""

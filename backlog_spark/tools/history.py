@@ -234,11 +234,14 @@ def newest(events: Sequence[dict[str, Any]], *kinds: str) -> dict[str, Any]:
     return next((event for event in reversed(events) if event["kind"] in kinds), {})
 
 
-def status_of(last: dict[str, Any]) -> str:
-    """What the newest event of `LIFE` says about the query; empty without one."""
+def status_of(last: dict[str, Any], *, runs: bool | None = None) -> str:
+    """What the newest event of `LIFE` says about the query; empty without one.
+
+    ``runs``: whether its process runs; None if that is unknown.
+    """
     match last.get("kind"):
         case "start":
-            return "running or killed"
+            return "running or killed" if runs is None else "running" if runs else "killed"
         case "refused":
             return "start refused"
         case _:

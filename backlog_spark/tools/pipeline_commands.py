@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from backlog_spark.tools.output import say, show, table, tell, tell_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from backlog_spark.spi.examination import Finding, FoundTable
+    from backlog_spark.spi.examination import Examination, Finding, FoundTable
     from backlog_spark.verification.result import Verification
 
 __all__ = ["add_pipeline_commands"]
@@ -52,6 +53,8 @@ def _verification(sink: str, result: Verification) -> dict[str, Any]:
 def run(file: str, as_json: bool) -> None:
     """Run the pipeline in FILE until it ends.
 
+    FILE is pipeline.yaml by default.
+
     It uses the session of spark-submit, or starts one with the pipeline's settings. Ctrl-C stops it after the running
     batch, a second Ctrl-C at once. The next run continues from the checkpoint.
     """
@@ -77,7 +80,9 @@ def run(file: str, as_json: bool) -> None:
 @_file
 @_json
 def check(file: str, as_json: bool) -> None:
-    """Say what would fail if the pipeline in FILE ran. Exit status 1 if anything would.
+    """Say what would fail if the pipeline in FILE ran.
+
+    Exit status 1 if anything would. FILE is pipeline.yaml by default.
 
     It checks the file, packages and Java, connects to the servers, and looks at their settings, the user's rights, the
     tables, the retention of the binary log, and local targets. It starts no Spark and reads no rows.
@@ -122,42 +127,62 @@ def _tables(tables: Sequence[FoundTable]) -> Table:
 
 
 @click.command()
-@click.option("--host", required=True, help="The MySQL or MariaDB server.")
+@click.option("--host", help="The MySQL or MariaDB server.")
 @click.option("--port", default=3306, show_default=True, help="Its port.")
-@click.option("--user", required=True, help="Needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT.")
+@click.option("--user", help="Needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT.")
 @click.option("--password-env", default="", help="Variable of the environment with the password.")
-@click.option("--tables", "tables", required=True, multiple=True, help="Such as shop.*; may be repeated.")
+@click.option("--tables", "tables", multiple=True, help="Such as shop.*; may be repeated.")
+@click.option("--files", help="Instead of a database: files or a pattern, such as '/data/orders/*.parquet'.")
+@click.option("--brokers", help="Instead of a database, or after the files: Kafka's brokers, such as kafka:9092.")
+@click.option("--topic", help="With --brokers: the topic. Its records are JSON.")
+@click.option("--schema", help="The columns: 'id BIGINT, at TIMESTAMP'. Parquet and ORC have their own.")
 @click.option("--root", default="lake", show_default=True, help="Directory or URL of targets and checkpoint.")
 @click.option("--name", default="pipeline", show_default=True, help="Name of the pipeline.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write, instead of stdout.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 @_json
 def init(
-    host: str,
+    host: str | None,
     port: int,
-    user: str,
+    user: str | None,
     password_env: str,
     tables: tuple[str, ...],
+    files: str | None,
+    brokers: str | None,
+    topic: str | None,
+    schema: str | None,
     root: str,
     name: str,
     output: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a pipeline's file, with comments, from the tables of a database."""
-    from backlog_spark.common.table_patterns import table_pattern
-    from backlog_spark.pipelines.first_file import first_file
-    from backlog_spark.spi.registry import examine
+    """Write a pipeline's file, with comments, from tables of a database, or for files and Kafka.
 
-    if password_env and password_env not in os.environ:
-        raise BacklogError(f"The environment has no variable {password_env}.", "Set it to the user's password.")
+    For a database give --host, --user and --tables. For files, or Kafka, or files and then Kafka, give --files, or
+    --brokers and --topic, or all three. Exit status 1 if something is there that would fail; the file says what.
+    """
+    from backlog_spark.pipelines.first_file import first_file, stream_file
+
     if output and Path(output).exists() and not force:
         raise BacklogError(f"{output} exists.", "Name another file, or add --force.")
-    connection = {"host": host, "port": str(port), "user": user}
-    given = {**connection, "password": os.environ.get(password_env, ""), "tablePattern": table_pattern(tables)}
-    found = examine("mysql_cdc", {**given, "format": "debezium"})
-    assert found is not None
-    text = first_file(found, connection, password_env, tables, name=name, root=root.rstrip("/"))
+    root = root.rstrip("/")
+    if files or brokers or topic:
+        if host or user or tables:
+            raise click.UsageError("Give either a database, or files and Kafka: one source for one file.")
+        options = _of_stream(files, brokers, topic, schema)
+        found = _examined("hybrid", options, {"metadataLocation": f"{root}/_checkpoints/{name}/backlog"})
+        text = stream_file(found, options, name=name, root=root)
+    else:
+        if not (host and user and tables):
+            missing = [flag for flag, value in (("--host", host), ("--user", user), ("--tables", tables)) if not value]
+            raise click.UsageError(
+                f"A database needs {' and '.join(missing)}. For files and Kafka give --files, or --brokers and --topic."
+            )
+        connection = {"host": host, "port": str(port), "user": user}
+        found = _of_database(connection, password_env, tables)
+        text = first_file(found, connection, password_env, tables, name=name, root=root)
+    fails = [finding for finding in (*found.findings, *found.first) if finding.severity == "error"]
     if output:
         Path(output).write_text(text, encoding="utf-8")
         say(f"{output} is written. Next: backlog-spark check {output}")
@@ -165,6 +190,77 @@ def init(
         tell_json({"file": output, "text": text, "tables": [dataclasses.asdict(table) for table in found.tables]})
     elif not output:
         click.echo(text, nl=False)  # its names are harmless already
+    keyless = [table.name for table in found.tables if not table.key]
+    if keyless and len(found.tables) > 1:
+        say(f"Left out, as they have no primary key: {', '.join(keyless)}.")
+    for finding in fails:
+        say(f"error: {_in_flags(BacklogError(finding.problem, finding.hint))}")
+    if fails:
+        sys.exit(1)
+
+
+_FORMATS = ("parquet", "orc", "json", "csv")
+# Options of the sources as errors name them -> what `init` calls them.
+_FLAGS = {
+    "the options user and password": "--user and --password-env",
+    "tablePattern": "--tables",
+    "passwordEnv": "--password-env",
+    "path": "--files",
+    "subscribe": "--topic",
+    "kafka.bootstrap.servers": "--brokers",
+    "schema": "--schema",
+}
+
+
+def _in_flags(error: BacklogError) -> BacklogError:
+    """The error with the names of the command's own options."""
+    names = "|".join(map(re.escape, _FLAGS))
+    problem, hint = (
+        re.sub(rf"(?<![\w./])(?:{names})(?= = |$|[ .,]|=)", lambda found: _FLAGS[found[0]], text)
+        for text in (error.problem, error.hint)
+    )
+    return BacklogError(problem, hint)
+
+
+def _examined(source: str, options: dict[str, str], more: dict[str, str]) -> Examination:
+    from backlog_spark.spi.registry import examine
+
+    try:
+        found = examine(source, {**options, **more})
+    except BacklogError as error:
+        raise _in_flags(error) from None
+    assert found is not None
+    return found
+
+
+def _of_database(connection: dict[str, str], password_env: str, tables: Sequence[str]) -> Examination:
+    from backlog_spark.common.table_patterns import table_pattern
+
+    if password_env and password_env not in os.environ:
+        raise BacklogError(f"The environment has no variable {password_env}.", "Set it to the user's password.")
+    secret = {"password": os.environ.get(password_env, ""), "tablePattern": table_pattern(tables)}
+    found = _examined("mysql_cdc", connection, {**secret, "format": "debezium"})
+    if len(found.tables) == 1 and not found.tables[0].key:
+        # Its changes can be appended, but not as whole databases are copied.
+        found = _examined("mysql_cdc", connection, {**secret, "format": "row"})
+    return found
+
+
+def _of_stream(files: str | None, brokers: str | None, topic: str | None, schema: str | None) -> dict[str, str]:
+    """The options of ``hybrid``."""
+    if bool(brokers) != bool(topic):
+        raise click.UsageError("Kafka needs --brokers and --topic.")
+    options = {"phases": ", ".join([*(["files"] if files else []), *(["kafka"] if topic else [])])}
+    form = next((each for each in _FORMATS if (files or "").rstrip("*").endswith(each)), "parquet")
+    if files:
+        options |= {"path": files, "fileFormat": form}
+    if brokers and topic:
+        options |= {"kafka.bootstrap.servers": brokers, "subscribe": topic, "valueFormat": "json"}
+    if schema:
+        options["schema"] = schema
+    elif not files or form in ("json", "csv"):
+        raise click.UsageError("JSON and CSV do not say their columns. Add --schema 'id BIGINT, at TIMESTAMP'.")
+    return options
 
 
 @click.command()
@@ -174,7 +270,10 @@ def init(
 @click.option("--force", is_flag=True, help="Even if a driver seems to run on the checkpoint.")
 @_json
 def reset(file: str, target: bool, yes: bool, force: bool, as_json: bool) -> None:
-    """Delete the checkpoint of the pipeline in FILE, so that the next run begins anew. A dry run without --yes."""
+    """Delete the checkpoint of the pipeline in FILE, so that the next run begins anew.
+
+    Without --yes it only says what it would delete. FILE is pipeline.yaml by default.
+    """
     from backlog_spark.pipelines.parsing import load
     from backlog_spark.pipelines.resetting import removals, remove
 
@@ -199,7 +298,10 @@ def reset(file: str, target: bool, yes: bool, force: bool, as_json: bool) -> Non
 @click.option("--max-rows-per-second", type=click.IntRange(1), help="Limits the load on the source.")
 @_json
 def verify(file: str, repair: bool, max_rows_per_second: int | None, as_json: bool) -> None:
-    """Compare the Delta tables of the pipeline in FILE with their source. Exit status 1 if they differ."""
+    """Compare the Delta tables of the pipeline in FILE with their source.
+
+    Exit status 1 if they differ. FILE is pipeline.yaml by default.
+    """
     from backlog_spark.pipelines.parsing import load
     from backlog_spark.pipelines.running import session_for, verified
 

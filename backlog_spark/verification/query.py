@@ -74,10 +74,10 @@ class CopyingQuery:
     def _of_table(self, sink: DeltaTables, table: str) -> TargetVersion:
         # Looked up before the version: the version then has at least this batch.
         committed = self.committed()
-        mark = sink.begun(self.spark, self.app_id).get(table)
+        mark = sink._begun(self.spark, self.app_id).get(table)
         if mark is None or mark.batch > committed:
             return TargetVersion(sink.path_of(*TableName.parse(table)), -1, committed)
-        found = newest_target(self.spark, mark.path, sink.app_id_of(self.app_id, table))
+        found = newest_target(self.spark, mark.path, sink._app_id_of(self.app_id, table))
         # Later batches had no rows of the table.
         return replace(found, batch=max(found.batch, committed))
 
@@ -103,10 +103,11 @@ def query_of(
 
     given: Any = sink
     if isinstance(of, BacklogQuery):
-        node, given, checkpoint = of.node, sink or of.sink, checkpoint or of.checkpointLocation
-        spark = spark or of.spark
+        node, given = of._parts.node, sink or of._parts.outputs.main
+        checkpoint = checkpoint or of.checkpointLocation
+        spark = spark or of._spark
     elif isinstance(of, BacklogStream):
-        node = of.node
+        node = of._node
     else:
         raise BacklogError(
             f"verify was given {described(of)}.",

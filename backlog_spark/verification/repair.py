@@ -102,7 +102,7 @@ class Repair:
             before = self._changed(wrong, self._at.offset, reached)
             with persisted(before):
                 before.count()
-                with query.between_batches():
+                with query._batches.between_batches:
                     target, offset = self._at.newest()
                     changed = before.unionAll(self._changed(wrong, reached, offset)).distinct()
                     with persisted(changed):

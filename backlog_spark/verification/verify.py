@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from backlog_spark.api.streams import BacklogStream
-from backlog_spark.common.failure_causes import first_line
-from backlog_spark.common.familiar_names import described
+from backlog_spark.common.failure_causes import first_line, next_step
+from backlog_spark.common.familiar_names import checked_arguments, described
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
@@ -66,6 +66,7 @@ _GONE: Final = (
 )  # fmt: skip
 
 
+@checked_arguments
 def verify(
     of: BacklogQuery | BacklogStream,
     sink: DeltaSink | DeltaTables | None = None,
@@ -128,10 +129,12 @@ def verify(
     >>> result = bs.verify(query, max_rows_per_second=50_000)  # doctest: +SKIP
     >>> result.raise_for_differences()  # doctest: +SKIP
     """
-    if isinstance(max_differences, bool) or not isinstance(max_differences, int) or max_differences < 0:
-        raise SettingError("max_differences", max_differences, "must be a whole number, 0 or more.")
+    if max_differences < 0:
+        raise SettingError(
+            "max_differences", max_differences, "must be a whole number, 0 or more.", "The default is 20."
+        )
     rate = max_rows_per_second
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+    if rate is not None and rate < 1:
         raise SettingError("max_rows_per_second", rate, "must be a whole number, 1 or more.", "None: no limit.")
     table = _known_as(table)
     found = both_sides(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
@@ -151,6 +154,7 @@ def verify(
     )  # fmt: skip
 
 
+@checked_arguments
 def verify_tables(
     of: BacklogQuery | BacklogStream,
     sink: DeltaTables | None = None,
@@ -190,7 +194,7 @@ def verify_tables(
         raise SettingError("sink", described(query.sink), "is not a DeltaTables.", "Use bs.verify.")
     newest = TargetVersion(query.sink.path, -1, query.committed())
     names = table_names(query.spec.format, query.offset(newest))
-    gone = sorted(query.sink.begun(query.spark, query.app_id).keys() - set(names))
+    gone = sorted(query.sink._begun(query.spark, query.app_id).keys() - set(names))
     if gone:
         _log.warning("verify: not compared, because the source's stream has no such tables: %s", ", ".join(gone))
     return {
@@ -431,7 +435,7 @@ def _explained(error: Exception, at: BothSides) -> BacklogError:
     line = first_line(error)
     for name in ("BacklogError: ", "SettingError: ", "SchemaChanged: ", "StartAgain: "):
         line = line.partition(name)[2] or line
-    return BacklogError(f"The comparison with {at.target.path} failed: {line}")
+    return BacklogError(f"The comparison with {at.target.path} failed: {line}", next_step(line) or "Verify again.")
 
 
 def _any_in(texts: Iterable[str], text: str) -> bool:

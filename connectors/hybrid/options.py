@@ -12,7 +12,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.spi.options import Option, choice, flag, option, options_of, parsed, text, values
 from backlog_spark.spi.user_options import UserOptions, unknown_option
 
-from .decode.options import CSV, DecodeOptions
+from .decode.options import CSV, FORMATS, DecodeOptions
 from .kafka.options import KafkaOptions
 from .kafka.security import SECRET_NAMES
 from .kinds import KINDS
@@ -66,10 +66,8 @@ def _rows(given: UserOptions) -> int:
     found = [(name, given.text(name)) for name in _ROWS if given.has(name)]
     if len(found) == 2:
         raise SettingError(*found[1], f"is the same option as {found[0][0]}.", "Give one of them.")
-    for name, rows in found:
-        if not rows.strip().isdigit() or int(rows) < 1:
-            raise SettingError(name, rows, "is not an integer >= 1.", "Leave it out for 1000000.")
-        return int(rows)
+    for name, _ in found:
+        return given.integer(name, _MAX_ROWS, 1, hint="Leave it out for 1000000.")
     return _MAX_ROWS
 
 
@@ -179,6 +177,7 @@ class HybridOptions:
                 decode[written] = value
             elif not takers and name not in own_names:
                 raise _unknown(written, phases)
+        _check_unused(given, decode)
         for index, (name, _) in enumerate(phases):
             # An option with the phase's name overrides one for all phases, in whatever case either is written.
             of_phase[index] = _by_name(of_phase[index], options, name)
@@ -192,6 +191,15 @@ class HybridOptions:
             interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
             during_backlog_ms=intervals.during_backlog_ms,
         )
+
+
+def _check_unused(given: UserOptions, decode: Mapping[str, str]) -> None:
+    """Refuse wrong values also of options for another format than that of the phases, which nobody else reads."""
+    texts = UserOptions({name: value for name, value in decode.items() if name.lower() not in _CSV})
+    values(DecodeOptions, texts)
+    texts.choice(_FORMAT, FORMATS, FORMATS[-1])
+    for name in ("header", "multiLine"):
+        given.flag(name, False)
 
 
 def _of_phase(option: str, phases: tuple[tuple[str, str], ...]) -> tuple[int, str]:

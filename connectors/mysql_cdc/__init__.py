@@ -11,7 +11,7 @@ from .source import (
     documented_options,
     inspect,
 )
-from .stream.tables_at import table_names, tables_at
+from .stream.tables_at import table_names, table_progress, tables_at
 
 __all__ = [
     "MySqlCdcDataSource",
@@ -24,5 +24,6 @@ __all__ = [
     "examine",
     "inspect",
     "table_names",
+    "table_progress",
     "tables_at",
 ]

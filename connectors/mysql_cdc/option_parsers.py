@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from backlog_spark.common.table_names import TableName
@@ -72,7 +73,9 @@ def parse_operations(given: UserOptions, name: str) -> frozenset[str]:
     text = given.text(name, "none")
     letters = {part.strip().lower() for part in text.split(",") if part.strip()} - {"none"}
     if letters - set(_OPERATIONS):
-        raise SettingError("skipped.operations", text, "is no list of c, u, d and t, and not none.")
+        raise SettingError(
+            "skipped.operations", text, "is no list of c, u, d and t, and not none.", 'For example "t" or "u,d".'
+        )
     return frozenset(_OPERATIONS[letter] for letter in letters)
 
 
@@ -82,7 +85,9 @@ def parse_server_ids(given: UserOptions, name: str) -> range:
         return SERVER_IDS
     text = given.text(name)
     first, _, last = (part.strip() for part in text.partition("-"))
-    found = range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)
+    # As long as 2^32 has digits.
+    is_range = re.fullmatch("[0-9]{1,10}", first) and re.fullmatch("[0-9]{1,10}", last)
+    found = range(int(first), int(last) + 1) if is_range else range(0)
     if not (len(found) >= LEAST_IDS and found[0] >= 1 and found[-1] < 2**32):
         raise SettingError(
             "serverId", text, f"is no range of at least {LEAST_IDS} ids from 1 to {2**32 - 1}.",

@@ -345,7 +345,12 @@ class MySqlOptions:
                     name, given.text(name), f"has no meaning with startup.mode={mode}.", f"Set startup.mode={of}."
                 )
         if mode == "timestamp" and not given.text("startup.timestampMillis"):
-            raise SettingError("startup.timestampMillis", None, "startup.mode=timestamp needs it.")
+            raise SettingError(
+                "startup.timestampMillis",
+                None,
+                "startup.mode=timestamp needs it.",
+                "Set it to milliseconds since 1970, in UTC.",
+            )
         if mode == "specific" and bool(given.text("startup.file")) == bool(given.text("startup.gtidSet")):
             raise SettingError(
                 "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.",

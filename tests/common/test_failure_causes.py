@@ -47,13 +47,13 @@ ValueError: the log is gone
         ("[UNRESOLVED_COLUMN] no such column\n'Project ['a]", "[UNRESOLVED_COLUMN] no such column"),
         (
             "Traceback (most recent call last):\n  File x\nbacklog_spark.errors.BacklogError: No table. Name one.\n",
-            "backlog_spark.errors.BacklogError: No table. Name one.",
+            "No table. Name one.",
         ),
         ("Traceback (most recent call last):\n  File x", "RuntimeError"),
         (SOURCE, "ValueError: the log is gone"),
         (
             "An error occurred while calling o9.load.\n: java.io.IOException: Cannot run program\n\tat java.base",
-            "java.io.IOException: Cannot run program",
+            "Cannot run program",
         ),
         ("", "RuntimeError"),
     ],

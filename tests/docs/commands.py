@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.tools.command import command
 from servers import jars
+from servers.mysql import MySQLServer
 
 from .blocks import ROOT
 
@@ -33,6 +34,7 @@ command_not_found_handle() {
 _MAKEFILE = (ROOT / "Makefile").read_text()
 _SETUP = ConfigParser()
 _SETUP.read(ROOT / "setup.cfg")
+_IMAGES = dict(re.findall(r"^(\w+)=(\S+)$", (ROOT / ".env").read_text(), re.MULTILINE))
 PINS = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 _JARS = {f"{jar.organisation}:{jar.name}:{jar.revision}" for jar in (*jars._DELTA, *jars._SPARK_KAFKA)}
 
@@ -158,8 +160,10 @@ def _pip(arguments: list[str]) -> None:
 
 def requirement(text: str) -> None:
     """Refuse a package, an extra or a version that ``pip install`` of this project would not find."""
+    text = re.sub(r"^\.(?=\[)", "backlog-spark", text)  # in a checkout
     wheel = re.fullmatch(rf"\S*/backlog_spark-{re.escape(_SETUP['metadata']['version'])}-py3-none-any\.whl(.*)", text)
     wanted = Requirement(f"backlog-spark{wheel[1]}" if wheel else text)
+    assert wanted.url in (None, f"git+{_SETUP['metadata']['url']}"), wanted.url
     if wanted.name == _SETUP["metadata"]["name"]:
         assert wanted.extras <= set(_SETUP["options.extras_require"]), f"no such extra: {wanted.extras}"
     else:
@@ -181,6 +185,16 @@ def _make(arguments: list[str]) -> None:
 
 
 def _docker(arguments: list[str]) -> None:
+    if arguments[0] == "run":
+        # The servers of the tests have these settings too, by the same names.
+        at = next(number for number, word in enumerate(arguments) if word.startswith("mysql:"))
+        assert arguments[at] == f"mysql:{_IMAGES['MYSQL_VERSION']}"
+        ours = {f"--{name}={value}" for name, value in MySQLServer.default_options.items()}
+        assert set(arguments[at + 1 :]) <= ours, arguments[at + 1 :]
+        return
+    if arguments[0] == "exec":
+        assert arguments[-3:] == ["mysql", "--user=root", "--password=owns-all"]
+        return
     assert arguments[:2] == ["compose", "up"], arguments
     assert set(arguments[2:]) <= {"--build", "--detach"}
     assert (ROOT / "docker-compose.yml").is_file()

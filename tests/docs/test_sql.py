@@ -44,8 +44,8 @@ def test_the_example_runs(
     run(block, names, sources)
     first, _ = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert capsys.readouterr().out == first
-    assert Schemas(spark).of(names["paid"].node).names == ["customer", "amount", "paid_at"]
-    assert Schemas(spark).of(names["totals"].node).names == ["customer", "total", "_change_type"]
+    assert Schemas(spark).of(names["paid"]._node).names == ["customer", "amount", "paid_at"]
+    assert Schemas(spark).of(names["totals"]._node).names == ["customer", "total", "_change_type"]
     sink = Collect()
     writer = names["hours"].write("hours").trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(spark)

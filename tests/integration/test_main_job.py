@@ -251,7 +251,7 @@ def test_settings_come_from_the_builder_then_the_configuration_then_the_source(
         query.stop()
     finally:
         spark.conf.unset("spark.backlog.interval")
-    assert (query.intervals.interval_ms, query.intervals.during_backlog_ms) == (400, 8_000)
+    assert (query._intervals.interval_ms, query._intervals.during_backlog_ms) == (400, 8_000)
 
 
 def test_a_mistake_is_reported_before_anything_is_read(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from backlog_spark.spi.source_info import SourceInfo
 class Passes:
     """A fold with only this method."""
 
-    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+    def _attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         return propagate_join(inputs)
 
 
@@ -136,8 +136,8 @@ def test_attributes_are_emitted_before_the_rows() -> None:
             self.emit_record_attributes(RecordAttributes(True))
 
     late = Late()
-    assert late.attributes_of_output(RecordAttributes(True)) == RecordAttributes(False)
-    late.take_attributes(1)
+    assert late._attributes_of_output(RecordAttributes(True)) == RecordAttributes(False)
+    late._take_attributes(1)
     with pytest.raises(BacklogError, match=r"Late called emit_record_attributes outside of process_record_attributes"):
         late.process_element()
 
@@ -154,7 +154,9 @@ def test_a_function_may_set_other_attributes() -> None:
         "first": (RecordAttributes(True),),
         "second": (RecordAttributes(False),),
     }
-    assert Fresh().attributes_of_output(RecordAttributes(False)) == RecordAttributes(False), "nothing emitted: the same"
+    assert Fresh()._attributes_of_output(RecordAttributes(False)) == RecordAttributes(False), (
+        "nothing emitted: the same"
+    )
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
@@ -169,17 +171,17 @@ def test_two_inputs(a: bool, b: bool) -> None:
             told.append((2, attributes.is_backlog))
 
     # The builder's default: backlog if any input is (FLIP-327, Public Interfaces 1).
-    assert Both().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a or b)
+    assert Both()._attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a or b)
     assert told == [(1, a), (2, b)]
     told.clear()
-    Both().take_attributes(a + 2 * b)
+    Both()._take_attributes(a + 2 * b)
     assert told == [(1, a), (2, b)]
 
     class Left(TwoInputFunction):
         def process_record_attributes1(self, attributes: RecordAttributes) -> None:
             self.emit_record_attributes(attributes)
 
-    assert Left().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a)
+    assert Left()._attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a)
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))

@@ -52,12 +52,12 @@ def test_the_choice(
 def test_a_connector_says_its_own() -> None:
     """The connector reports it in its `SourceInfo`, at the start. FLIP-326's default is UNDEFINED."""
     clicks, users = (bs.source("mysql_cdc", name=name) for name in ("clicks", "users"))
-    waiting = clicks.temporal_join(users, on="id").node
+    waiting = clicks.temporal_join(users, on="id")._node
     any_watermark = SourceInfo(watermark_characteristic=ANY)
     check_tree(informed(waiting, [any_watermark, any_watermark]))
     with pytest.raises(BacklogError, match=r"characteristic of users is UNDEFINED.*SourceInfo says ANY_WATERMARK"):
         check_tree(informed(waiting, [any_watermark, SourceInfo()]))
-    at_once = clicks.temporal_join(users, on="id", wait=False).node
+    at_once = clicks.temporal_join(users, on="id", wait=False)._node
     check_tree(informed(at_once, [SourceInfo(), SourceInfo()]))
     # Of a format without a connector nothing is told at the start either.
     with pytest.raises(BacklogError, match="characteristic of rate is UNDEFINED"):
@@ -68,7 +68,7 @@ def test_a_connector_says_its_own() -> None:
 
 def test_a_source_that_is_read_twice_stays_one() -> None:
     shared = bs.source("mysql_cdc", name="a")
-    node = informed(shared.filter("x").union(shared, shared.filter("y")).node, [SourceInfo()] * 3)
+    node = informed(shared.filter("x").union(shared, shared.filter("y"))._node, [SourceInfo()] * 3)
     assert len({id(leaf) for leaf in node.walk() if not leaf.parents}) == 1
     assert [leaf.spec.name for leaf in node.walk() if not leaf.parents] == ["a"] * 3  # type: ignore[attr-defined]
 

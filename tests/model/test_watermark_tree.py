@@ -43,7 +43,7 @@ def two(left: Any, right: Any, name: str = "two") -> Any:
 
 
 def tree(stream: Any, clock: Clock | None = None) -> WatermarkTree:
-    node: Node = stream.node
+    node: Node = stream._node
     return WatermarkTree(node, clock or Clock())
 
 
@@ -134,7 +134,7 @@ CLOCKED = SourceInfo(watermark_characteristic=WatermarkCharacteristic.ANY_WATERM
 
 def clocked(name: str) -> bs.BacklogStream:
     """A source whose connector says that event time follows the clock after the backlog."""
-    return bs.BacklogStream(informed(bs.source("mysql_cdc", name=name).node, [CLOCKED]))
+    return bs.BacklogStream(informed(bs.source("mysql_cdc", name=name)._node, [CLOCKED]))
 
 
 def test_processing_time_begins_when_the_backlog_ends() -> None:
@@ -173,9 +173,9 @@ def test_a_strategy_and_processing_time_exclude_each_other() -> None:
         clocked("a").filter("x > 1").with_watermark("ts", "1 second")
     # Of a source that was declared it is known at the start.
     declared = one(bs.source("mysql_cdc", name="a").filter("x > 1").with_watermark("ts", "1 second"))
-    check_tree(informed(declared.node, [SourceInfo()]))
+    check_tree(informed(declared._node, [SourceInfo()]))
     with pytest.raises(BacklogError, match=message):
-        check_tree(informed(declared.node, [CLOCKED]))
+        check_tree(informed(declared._node, [CLOCKED]))
 
 
 # -- inputs that have ended ---------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Kept:
         (root / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
         (root / "backlog" / "event-time-0.json").write_text(json.dumps({"greatest": [5_000]}))
         stream = bs.source("hybrid", name="a").with_watermark("ts", "1 second").key_by("k").process(Timers(), name="op")
-        node = stream.node
+        node = stream._node
         assert isinstance(node, KeyedNode)
         schema = spark.createDataFrame([], "k long, ts timestamp").schema
         self.time = Timekeeper(
@@ -149,7 +149,7 @@ def test_an_input_that_spark_does_not_report_is_logged_and_the_others_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = (bs.source("hybrid", name=name).with_watermark(f"{name}_ts", "1 second") for name in "ab")
-    root = a.union(b).key_by("k").process(Timers(), name="op").node
+    root = a.union(b).key_by("k").process(Timers(), name="op")._node
     (tmp_path / "backlog").mkdir()
     made = Timekeeper(spark, Checkpoint(spark, str(tmp_path)), root, GROUPS, mixed=False)
     none = java_class(spark, "scala.Option").empty()

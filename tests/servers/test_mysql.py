@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from servers import server as server_module
@@ -215,3 +217,29 @@ def test_forked_child_does_not_stop_its_parents_server(mysql: MySQLServer) -> No
         os._exit(0)
     os.waitpid(child, 0)
     assert mysql.execute("SELECT 1") == ((1,),)
+
+
+def test_a_server_for_a_try_says_how_to_reach_it_and_ends_by_ctrl_c() -> None:
+    command = [sys.executable, "-m", "servers", "mysql"]
+    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        found = re.search(r"host (\S+), port (\d+), user (\S+), password (\S+), table (\S+) with ([\d,]+) rows", told)
+        assert found, told
+        host, port, user, password, table, rows = found.groups()
+        with pymysql.connect(host=host, port=int(port), user=user, password=password) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f"SELECT count(*), max(id) FROM {table}")
+            assert cursor.fetchone() == (int(rows.replace(",", "")),) * 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert "Traceback" not in process.stdout.read()
+    with pytest.raises(pymysql.err.OperationalError):
+        pymysql.connect(host=host, port=int(port), user=user, password=password)
+
+
+def test_a_wrong_command_line_says_the_right_one() -> None:
+    for wrong in ([], ["mariadb"], ["mysql", "x"], ["mysql", "0"], ["mysql", "1", "2"], ["prepare", "x"]):
+        done = subprocess.run([sys.executable, "-m", "servers", *wrong], cwd=_ROOT, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr == "usage: python -m servers prepare, or python -m servers mysql [PORT]\n"

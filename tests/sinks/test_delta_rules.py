@@ -182,7 +182,7 @@ def test_the_newest_change_of_each_key(rows: list[Change]) -> None:
 
 
 def test_rows_that_no_merge_can_take() -> None:
-    with pytest.raises(BacklogError, match=r"^sink: unknown kind = NULL; known: insert"):
+    with pytest.raises(BacklogError, match=r"^sink: unknown kind = NULL\. Known: insert"):
         newest_changes(table([(1, None, 1)]), ["id"], "kind", "seq", "sink")  # type: ignore[list-item]
     with pytest.raises(BacklogError, match="unknown kind = upsert"):
         newest_changes(table([(1, "insert", 1), (2, "upsert", 1)]), ["id"], "kind", "seq", "sink")

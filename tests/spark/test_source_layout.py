@@ -121,7 +121,7 @@ def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, t
 def test_a_batch_that_was_never_planned_has_no_flags(spark: SparkSession, tmp_path: Path) -> None:
     source = bs.source("scripted", name="z", path=tmp_path)
     declared = DeclaredSources(
-        Checkpoint(spark, str(tmp_path / "none")), source.node, [SourceInfo(starts_in_backlog=True)]
+        Checkpoint(spark, str(tmp_path / "none")), source._node, [SourceInfo(starts_in_backlog=True)]
     )
     assert declared.flags_at().in_backlog == [True]
     with pytest.raises(BacklogError, match=r"no batch 0 \(newest: None\)"):

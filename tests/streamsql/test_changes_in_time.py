@@ -225,7 +225,7 @@ def test_rows_come_once_over_both_kinds(spark: SparkSession, streams: dict[str, 
     orders = streams["orders"]
     added = orders.transform(lambda frame: frame.drop(CHANGE_TYPE, "_commit_timestamp", "_commit_seq"))
     told, plain = (
-        Schemas(spark).of(bs.sql(spark, ONCE[name], **streams | {"orders": each}).node) for each in (orders, added)
+        Schemas(spark).of(bs.sql(spark, ONCE[name], **streams | {"orders": each})._node) for each in (orders, added)
     )
     assert told.names == plain.names
     assert CHANGE_TYPE not in told.names
@@ -269,4 +269,4 @@ def test_statements_that_cannot_retract_rows(
         bs.sql(spark, query.format("orders"), **streams)
     assert message in str(caught.value)
     taken = f"WITH added AS {ADDED} {query.format('added')}"
-    assert CHANGE_TYPE not in Schemas(spark).of(bs.sql(spark, taken, **streams).node).names
+    assert CHANGE_TYPE not in Schemas(spark).of(bs.sql(spark, taken, **streams)._node).names

@@ -313,9 +313,9 @@ def test_statements_are_taken_over_both_kinds_of_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str
 ) -> None:
     """In changing rows the change type is the last column, present once and marked."""
-    told = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=streams["orders"]).node)
+    told = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=streams["orders"])._node)
     plain = streams["orders"].transform(lambda frame: frame.drop("_change_type", "_commit_timestamp", "_commit_seq"))
-    added = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=plain).node)
+    added = Schemas(spark).of(bs.sql(spark, CHANGED[name], orders=plain)._node)
     own = [column for column in told.names if column not in METADATA]
     assert own == [column for column in added.names if column not in METADATA]
     assert told.names.count("_change_type") == 1

@@ -309,12 +309,12 @@ def test_operators_and_columns(spark: SparkSession, streams: dict[str, bs.Backlo
     kinds = r"^((left: |right: )?)(signed aggregate|aggregate)(?= \w+ by \w+: of changes)"
     found = [re.sub(kinds, r"\1aggregate", line) for line in operators(bs.explained(stream, spark=spark))]
     assert found == [re.sub(kinds, r"\1aggregate", line) for line in expected]
-    assert Schemas(spark).of(stream.node).names == columns.split()
+    assert Schemas(spark).of(stream._node).names == columns.split()
 
 
 def test_event_time_is_kept(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
     stream = bs.sql(spark, "SELECT user, ts AS at FROM (SELECT * FROM a WHERE v > 1)", **streams)
-    assert Schemas(spark).of(stream.node)["at"].metadata == {EVENT_TIME: "ts"}
+    assert Schemas(spark).of(stream._node)["at"].metadata == {EVENT_TIME: "ts"}
     windowed = bs.sql(
         spark,
         "SELECT window.end, sum(n) AS n FROM "
@@ -322,29 +322,29 @@ def test_event_time_is_kept(spark: SparkSession, streams: dict[str, bs.BacklogSt
         "GROUP BY window(t, '1 hour')",
         **streams,
     )
-    assert Schemas(spark).of(windowed.node).names == ["end", "n"]
+    assert Schemas(spark).of(windowed._node).names == ["end", "n"]
     of_version = bs.sql(
         spark, "SELECT a.ts, b.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.item = b.item", **streams
     )
-    assert Schemas(spark).of(of_version.node)["ts"].metadata == {EVENT_TIME: "ts"}
+    assert Schemas(spark).of(of_version._node)["ts"].metadata == {EVENT_TIME: "ts"}
 
 
 def test_the_time_of_a_commit_is_that_of_a_version(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
-    source = next(node for node in streams["orders"].node.walk() if isinstance(node, SourceNode))
+    source = next(node for node in streams["orders"]._node.walk() if isinstance(node, SourceNode))
     orders = bs.BacklogStream(source).with_watermark("_commit_timestamp", "5 seconds")
     query = "SELECT a.ts, o.* FROM a JOIN orders FOR SYSTEM_TIME AS OF a.ts AS o ON a.user = o.user"
     stream = bs.sql(spark, query, a=streams["a"], orders=orders)
     joined = next(line for line in operators(bs.explained(stream, spark=spark)) if line.startswith("versioned join"))
     assert joined.endswith("inner join of versions by _commit_timestamp, then _commit_seq as of ts")
-    assert Schemas(spark).of(stream.node).names == ["ts", "id", "user", "amount", "at"]
+    assert Schemas(spark).of(stream._node).names == ["ts", "id", "user", "amount", "at"]
 
 
 def test_types_are_those_of_spark(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
     query = "SELECT user, sum(price) AS s, avg(v) AS m, struct(user, max(v) AS x) AS both FROM a GROUP BY user"
     stream = bs.sql(spark, query, **streams)
     schemas = Schemas(spark)
-    schemas.empty(schemas.of(streams["a"].node)).createOrReplaceTempView("a")
-    assert schemas.of(stream.node).simpleString() == spark.sql(query).schema.simpleString()
+    schemas.empty(schemas.of(streams["a"]._node)).createOrReplaceTempView("a")
+    assert schemas.of(stream._node).simpleString() == spark.sql(query).schema.simpleString()
 
 
 def test_a_stream_that_is_keyed_already(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
@@ -381,5 +381,5 @@ def test_state_ttl(spark: SparkSession, streams: dict[str, bs.BacklogStream], mo
            LEFT JOIN plain AS p ON x.v = p.v JOIN b ON x.user = b.user JOIN plain AS q ON q.user = b.user""",
         **streams,
     )
-    assert Schemas(spark).of(stream.node).names == ["v", CHANGE_TYPE]
+    assert Schemas(spark).of(stream._node).names == ["v", CHANGE_TYPE]
     assert set(given) == {(86_400_000, 7_200_000), (None, None), (None, 60_000)}

@@ -13,12 +13,17 @@ import pytest
 from click.testing import CliRunner
 
 from backlog_spark import tools
+from backlog_spark.connectors.mysql_cdc.offsets import Offset, SnapshotRange
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.errors import BacklogError
+from backlog_spark.spark.checkpoint.driver_claim import _who
 from backlog_spark.tools.command import command
 from backlog_spark.tools.inspection import inspected
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
 _LIVE = {"version": 3, "isProcessingBacklog": False, "isBacklog": False, "position": ["binlog.000002", 157]}
+
+_QUIET = {"is_processing_backlog": False, "is_finished": False, "tables": []}
 
 
 def event(kind: str, at: str = "2026-11-26T16:38:55.852+00:00", **fields: Any) -> dict[str, Any]:
@@ -66,10 +71,13 @@ def test_all_that_a_checkpoint_says(checkpoint: Path) -> None:
         "committed": 4,
         "backlog_rows": 1_000,
         "backlog_total": 1_200,
+        "rows_behind": 200,
+        "seconds_left": pytest.approx(200 / (17 / 0.812)),
+        "freshness_s": None,
         "last_batch": {"at": batch["at"], "rows": 17, "took_ms": 812},
         "sources": [
-            {"number": "0", "name": "orders", "is_processing_backlog": False, "is_finished": False, "offset": _LIVE},
-            {"number": "1", "name": None, "is_processing_backlog": False, "is_finished": False, "offset": None},
+            {"number": "0", "name": "orders", **_QUIET, "offset": _LIVE},
+            {"number": "1", "name": None, **_QUIET, "offset": None},
         ],
         "started": {"at": START["at"], "spark": "4.2.0", "python": "3.11.7"},
         "intervals_ms": {"normal": 1_000, "during_backlog": 600_000},
@@ -151,12 +159,83 @@ def test_the_table_names_what_matters(checkpoint: Path) -> None:
     done = CliRunner().invoke(command, ["inspect", str(checkpoint)], env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.output
     for text in (
-        "5 is planned and not committed; the next start replays it",
+        "committed up to batch 4; batch 5 is under way, and a restart replays it",
         "1 s, during backlog 10 min",
         "source orders has left its backlog",
         "running or killed",
     ):
         assert text in done.output
+
+
+def printed(checkpoint: Path) -> str:
+    done = CliRunner().invoke(command, ["inspect", str(checkpoint)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_mode_at_the_start_has_no_batch(checkpoint: Path) -> None:
+    write(checkpoint, "00000001.jsonl", START, {**SWITCH, "batch": -1, "why": "source orders reads its snapshot"})
+    assert inspected(StoredCheckpoint(str(checkpoint)))["switches"][0]["batch"] is None
+    assert "│ start │" in printed(checkpoint)
+    assert "│ -1" not in printed(checkpoint)
+
+
+@pytest.mark.parametrize(("runs", "status"), [(True, "running"), (False, "killed"), (None, "running or killed")])
+def test_a_process_of_this_machine_is_looked_up(checkpoint: Path, runs: bool | None, status: str) -> None:
+    who = dict(_who())
+    if runs is None:
+        who["machine"] = "another one"
+    elif not runs:
+        who["pid"] = 2**22 + 7  # more than Linux ever gives
+    (checkpoint / "backlog" / "drivers").mkdir()
+    for number, name in enumerate(("0" * 32, "1" * 32)):  # the newer claim counts
+        claim = who if number else {**who, "pid": 2**22 + 1}
+        (checkpoint / "backlog" / "drivers" / f"{number}-{name}.json").write_text(json.dumps(claim))
+    write(checkpoint, "00000001.jsonl", START)
+    assert inspected(StoredCheckpoint(str(checkpoint)))["status"] == status
+    write(checkpoint, "00000002.jsonl", event("end", at="2026-11-26T17:00:00.000+00:00", status="stopped"))
+    assert inspected(StoredCheckpoint(str(checkpoint)))["status"] == "stopped at 2026-11-26T17:00:00"
+
+
+def test_how_fresh_the_target_is(checkpoint: Path) -> None:
+    began = 1_795_711_135_000
+    waits = [*([900] * 19), 4_000]
+    batches = [
+        event(
+            "batch", at=f"2026-11-26T16:39:{number:02d}.000+00:00", batch=number, rows=1, backlog=False, took_ms=500,
+            sources=[{"name": "orders", "rows": 1, "committed_ms": [began, began]}], written_ms=began + wait,
+        )
+        for number, wait in enumerate(waits)
+    ]  # fmt: skip
+    write(checkpoint, "00000001.jsonl", START, SWITCH, *batches)
+    found = inspected(StoredCheckpoint(str(checkpoint)))
+    assert found["freshness_s"] == {"median": 0.9, "p95": 0.9, "batches": 20}
+    assert "0.9 s, 95 % within 0.9 s, in the newest 20 live batches" in printed(checkpoint)
+
+
+def test_how_far_each_table_is(checkpoint: Path) -> None:
+    """Offsets of a real planner: one table is read, one is being read, one waits."""
+    names = ("orders", "customers", "log")
+    tables = tuple(TableSchema("shop", name, (), ()) for name in names)
+    ranges = (
+        SnapshotRange((10,), "a:1-3", 1, table=0, rows=10),
+        SnapshotRange(None, "a:1-3", 1, table=0, rows=7),
+        SnapshotRange((5,), "a:1-4", 2, table=1, rows=5),
+    )
+    offset = Offset(server="a", tables=tables, ranges=ranges, rows=22, total=100).to_json()
+    (checkpoint / "offsets" / "6").write_text(f"v1\n{{}}\n{json.dumps(offset)}\n17")
+    batch = event("batch", batch=6, rows=5, backlog=True, took_ms=1_000, backlog_rows=22, backlog_total=100)
+    write(checkpoint, "00000001.jsonl", START, {**SWITCH, "mode": "backlog", "batch": -1}, batch)
+    (source, _) = inspected(StoredCheckpoint(str(checkpoint)))["sources"]
+    assert source["tables"] == [
+        {"name": "shop.orders", "phase": "complete", "rows": 17},
+        {"name": "shop.customers", "phase": "being read", "rows": 5},
+        {"name": "shop.log", "phase": "waits", "rows": 0},
+    ]
+    text = printed(checkpoint)
+    assert "22 of about 100 rows committed (22 %)" in text
+    assert "about 78 of the backlog" in text
+    assert "being read" in text
 
 
 def test_a_newer_event_log_is_refused(checkpoint: Path) -> None:

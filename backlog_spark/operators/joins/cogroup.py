@@ -312,7 +312,7 @@ class WindowRowsFold(ByKeyFold):
         return tuple(found)
 
     def _call(self, groups: Groups, watermark: int) -> list[pa.RecordBatch]:
-        if self._function.is_vectorised:
+        if self._function._is_vectorised:
             return [self._fitted(self._instance().process_groups(groups))]
         given = [[Rows(made, *span) for span in pairwise(bounds.tolist())] for made, bounds in self._lazy(groups)]
         return self._call_each(groups.keys, groups.starts, groups.ends, given, watermark)

@@ -64,16 +64,16 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
             at += len(names)
         return made
 
-    def take_attributes(self, backlog: int) -> None:
-        """Called by the operator; see `TwoInputFunction.take_attributes`."""
-        TwoInputFunction.take_attributes(self, backlog)
+    def _take_attributes(self, backlog: int) -> None:
+        """Called by the operator; see `TwoInputFunction._take_attributes`."""
+        TwoInputFunction._take_attributes(self, backlog)
 
-    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+    def _attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         """The attributes for the next operators, if the inputs have these."""
         first, second = inputs
-        return TwoInputFunction.attributes_of_output(self, first, second)
+        return TwoInputFunction._attributes_of_output(self, first, second)
 
-    def bound(self, sides: tuple[Side, Side]) -> KeyedCoProcessFunction:
+    def _bound(self, sides: tuple[Side, Side]) -> KeyedCoProcessFunction:
         """A copy that knows the columns of its inputs."""
         made = copy.copy(self)
         made._names = tuple(tuple(side.schema.names) for side in sides)  # type: ignore[assignment]

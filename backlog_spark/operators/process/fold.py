@@ -107,7 +107,7 @@ class ProcessFold(EmittingFold):
         timers = ArrayType(LongType())
         states: dict[str, Any] = {}
         self._ttls: list[tuple[str, str, StateTtlConfig]] = []
-        for name, declared in function.declared_states().items():
+        for name, declared in function._declared_states().items():
             value, times = state_column(name), times_column(name)
             states[value] = state_type(declared)
             if declared.ttl is not None:
@@ -120,7 +120,7 @@ class ProcessFold(EmittingFold):
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(types[n] for n in names), names)
         self._output = self._timed(struct_of(function.output, f"{self._what}.output"))
         self._sides = {
-            name: struct_of(t.schema, f"{self._what}.{name}") for name, t in function.declared_tags().items()
+            name: struct_of(t.schema, f"{self._what}.{name}") for name, t in function._declared_tags().items()
         }
         if late_output is not None:
             if late_output in self._sides:
@@ -172,8 +172,8 @@ class ProcessFold(EmittingFold):
     def side_outputs(self) -> Mapping[str, StructType]:
         return self._sides
 
-    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
-        return self._function.attributes_of_output(*inputs)
+    def _attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        return self._function._attributes_of_output(*inputs)
 
     def clocked(self) -> ProcessFold:
         fold = copy.copy(self)
@@ -219,7 +219,7 @@ class ProcessFold(EmittingFold):
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         event = _first(state.column(_EVENT_TIMERS))
-        if self._function.ends:
+        if self._function._ends:
             event = np.minimum(event, _AT_END)
         processing = _first(state.column(_PROCESSING_TIMERS))
         for value, times, ttl in self._ttls:
@@ -233,7 +233,7 @@ class ProcessFold(EmittingFold):
         live = self._ordered(arrived.live)
         loop = self._loop = self._loop or KeyLoop(self._function, self._loop_schema)
         loop.set_batch_time(now)
-        loop.function.take_attributes(clock.backlog)
+        loop.function._take_attributes(clock.backlog)
         watermark = clock.watermark if self._control_first else clock.before
         late = 0
         drops = self._event_time is not None and not self._function._takes_late_rows
@@ -321,7 +321,7 @@ class ProcessFold(EmittingFold):
         fired += loop.fire_event_timers(clock.watermark, indexes, left())
         if clock.now is not None:
             fired += loop.fire_processing_timers(clock.now, indexes, left())
-        if clock.watermark == END_OF_TIME and self._function.ends and left() != 0:
+        if clock.watermark == END_OF_TIME and self._function._ends and left() != 0:
             fired += loop.end(indexes, left())
         return fired
 
@@ -437,7 +437,7 @@ class ProcessFold(EmittingFold):
         from pyspark.sql import functions as F
 
         keys = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
-        states = [F.col(state_column(n)).alias(n) for n in self._function.declared_states()]
+        states = [F.col(state_column(n)).alias(n) for n in self._function._declared_states()]
         timers = [F.col(_EVENT_TIMERS).alias("event_time_timers"), F.col(_PROCESSING_TIMERS).alias("processing_timers")]
         return state.select(*keys, *states, *timers)
 

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from backlog_spark.common.familiar_names import described
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.record_attributes import OneInputFunction
 from backlog_spark.operators.aggregates.user_functions import Accumulators, AggregateFunction
@@ -36,6 +37,15 @@ __all__ = [
 ]
 
 
+def check_type(what: str, kind: Any) -> Any:
+    """Refuse what is no type of Spark and no text of one."""
+    from pyspark.sql.types import DataType
+
+    if not isinstance(kind, DataType) and not (isinstance(kind, str) and kind.strip()):
+        raise BacklogError(f"{what} was given {described(kind)} as a type.", "Write a type of Spark, such as 'long'.")
+    return kind
+
+
 class State:
     """A declared piece of state; each key has its own. Base of the five kinds."""
 
@@ -45,7 +55,7 @@ class State:
                 f"{type(self).__name__} was given ttl={ttl!r:.100}.",
                 'Pass ttl=bs.StateTtlConfig.new_builder("1 hour").build().',
             )
-        self.kind = kind
+        self.kind = check_type(type(self).__name__, kind)
         self.ttl = ttl
         self.name = ""
         self._values: list[Any] | None = None
@@ -54,12 +64,12 @@ class State:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def bind(self, values: list[Any], cursor: list[int]) -> None:
+    def _bind(self, values: list[Any], cursor: list[int]) -> None:
         """Set the keys' values and the index of the present key. Called by the operator, never by a function."""
         self._values, self._cursor = values, cursor
 
-    def typed(self, kind: pa.DataType) -> None:
-        """Set the Arrow type of the values, before `bind`. Called by the operator, never by a function."""
+    def _typed(self, kind: pa.DataType) -> None:
+        """Set the Arrow type of the values, before `_bind`. Called by the operator, never by a function."""
 
     def _get(self) -> Any:
         if self._values is None:
@@ -158,7 +168,7 @@ class MapState(State):
 
     def __init__(self, key: str | DataType, kind: str | DataType, *, ttl: StateTtlConfig | None = None) -> None:
         super().__init__(kind, ttl=ttl)
-        self.key = key
+        self.key = check_type("MapState", key)
 
     def _map(self) -> dict[Any, Any]:
         found = self._get()
@@ -222,6 +232,10 @@ class ReducingState(State):
         self, kind: str | DataType, function: Callable[[Any, Any], Any], *, ttl: StateTtlConfig | None = None
     ) -> None:
         super().__init__(kind, ttl=ttl)
+        if not callable(function):
+            raise BacklogError(
+                f"ReducingState was given {described(function)}.", "Pass a function of two values that returns one."
+            )
         self._function = function
 
     def get(self) -> Any:
@@ -254,7 +268,7 @@ class AggregatingState(State):
         self._function = function
         self._accumulators: Accumulators | None = None
 
-    def typed(self, kind: pa.DataType) -> None:
+    def _typed(self, kind: pa.DataType) -> None:
         # The state is the task's own, so its function is too.
         function = copy.copy(self._function)
         open_function(function)
@@ -284,7 +298,7 @@ class OutputTag:
     """
 
     def __init__(self, schema: str | StructType) -> None:
-        self.schema = schema
+        self.schema = check_type("OutputTag", schema)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -391,21 +405,21 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
 
     # -- what the operator reads ----------------------------------------------------------------------------
 
-    def declared_states(self) -> dict[str, State]:
+    def _declared_states(self) -> dict[str, State]:
         """The declared state by name, in the order of declaration."""
         return declared_in(self, State)
 
-    def declared_tags(self) -> dict[str, OutputTag]:
+    def _declared_tags(self) -> dict[str, OutputTag]:
         """The declared side outputs by name."""
         return declared_in(self, OutputTag)
 
     @property
-    def is_vectorised(self) -> bool:
+    def _is_vectorised(self) -> bool:
         """Whether it takes a key's rows as Arrow."""
         return type(self).process_batch is not KeyedProcessFunction.process_batch
 
     @property
-    def ends(self) -> bool:
+    def _ends(self) -> bool:
         """Whether it defines `on_end`."""
         return type(self).on_end is not KeyedProcessFunction.on_end
 

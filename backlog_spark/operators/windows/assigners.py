@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.errors import SettingError
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def _positive(value: Duration, what: str) -> int:
 
 class _Tumbling(WindowAssigner):
     @classmethod
+    @checked_arguments
     def of(cls, size: Duration, offset: Duration = "0 seconds") -> Self:
         """Windows of ``size``, one after another.
 
@@ -162,6 +164,7 @@ class _Tumbling(WindowAssigner):
 
 class _Sliding(WindowAssigner):
     @classmethod
+    @checked_arguments
     def of(cls, size: Duration, slide: Duration, offset: Duration = "0 seconds") -> Self:
         """Windows of ``size`` that begin every ``slide``, which is at most the size.
 
@@ -183,6 +186,7 @@ class _Session(WindowAssigner):
     is_session = True
 
     @classmethod
+    @checked_arguments
     def with_gap(cls, gap: Duration) -> Self:
         """Windows that end when no row has come for ``gap``. Rows exactly that far apart share one, as in Flink.
 
@@ -231,6 +235,7 @@ class CumulativeEventTimeWindows(WindowAssigner):
     is_cumulative = True
 
     @classmethod
+    @checked_arguments
     def of(cls, max_size: Duration, step: Duration, offset: Duration = "0 seconds") -> Self:
         """Windows of ``step``, 2 x ``step`` … ``max_size`` from one start.
 

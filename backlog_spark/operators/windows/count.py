@@ -298,7 +298,7 @@ class CountRowsFold(WindowRowsFold):
         keys = pa.RecordBatch.from_arrays(keys.columns, names=list(self.keys))
         given = pa.RecordBatch.from_arrays([rows.column(n) for n in self.values(0)], schema=self._rows_of[0])
         starts, ends = np.full(len(high), -FOREVER), np.full(len(high), FOREVER)
-        if not self._function.is_vectorised:
+        if not self._function._is_vectorised:
             made = LazyRows(given)
             spans = zip(low.tolist(), (high + 1).tolist(), strict=True)
             return self._call_each(keys, starts, ends, [[Rows(made, *span) for span in spans]], watermark)

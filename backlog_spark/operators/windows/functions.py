@@ -138,7 +138,7 @@ class _Function(TaskFunction):
         raise BacklogError(f"{type(self).__name__} has no process_groups.", "Define it.")
 
     @property
-    def is_vectorised(self) -> bool:
+    def _is_vectorised(self) -> bool:
         """Whether it takes many windows at once."""
         return type(self).process_groups is not _Function.process_groups
 

@@ -75,19 +75,19 @@ class TriggeredWindows(KeyedProcessFunction):
             for name, kind in windows:
                 self.output = self.output.add(name, kind)  # type: ignore[misc]
         else:
-            if function.is_vectorised:
+            if function._is_vectorised:
                 raise BacklogError(
                     f"{what} has process_groups, but windows with your own trigger are emitted one by one.",
                     "Define apply or process.",
                 )
             self.contents = ListState(StructType(list(schema.fields)))
             self.output = output  # type: ignore[misc]
-        for name, state in trigger.declared_states().items():
+        for name, state in trigger._declared_states().items():
             setattr(self, _PREFIX + name, state)
 
     def open(self, ctx: RuntimeContext) -> None:
         self._trigger, self._function = copy.copy(self._trigger), copy.copy(self._function)
-        for name in self._trigger.declared_states():
+        for name in self._trigger._declared_states():
             setattr(self._trigger, name, getattr(self, _PREFIX + name))
         open_function(self._trigger)
         if not isinstance(self._function, AggregateFunction):  # the state opens that one

@@ -36,10 +36,10 @@ def whole_number(value: object, setting: str) -> int:
     Raises
     ------
     SettingError
-        If it is not an int of 1 or more.
+        If it is not an int from 1 to 2^63 - 1.
     """
-    if type(value) is not int or value < 1:
-        raise SettingError(setting, value, "is not a number of rows.", "Give an int of 1 or more.")
+    if type(value) is not int or not 1 <= value < 2**63:
+        raise SettingError(setting, value, "is not a number of rows.", "Give an int from 1 to 2^63 - 1.")
     return value
 
 
@@ -76,11 +76,11 @@ class CountTrigger:
         Raises
         ------
         SettingError
-            If it is not an int of 1 or more.
+            If it is not an int from 1 to 2^63 - 1.
         """
         return cls(whole_number(count, "CountTrigger count"))
 
-    def rows(self) -> CountedRows:
+    def _rows(self) -> CountedRows:
         """Which rows are emitted, and when."""
         return CountedRows(self.count, None)
 
@@ -104,7 +104,7 @@ class PurgingTrigger:
             raise BacklogError(f"PurgingTrigger was given {trigger!r:.100}.", "Pass bs.CountTrigger.of(100).")
         return cls(trigger)
 
-    def rows(self) -> CountedRows:
+    def _rows(self) -> CountedRows:
         """Which rows are emitted, and when."""
         return CountedRows(self.trigger.count, self.trigger.count)
 
@@ -197,6 +197,6 @@ class Trigger(TaskFunction):
         """Called when the clock has reached a timer of the window."""
         return TriggerResult.CONTINUE
 
-    def declared_states(self) -> dict[str, State]:
+    def _declared_states(self) -> dict[str, State]:
         """The declared state by name, in the order of declaration."""
         return declared_in(self, State)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.decide.query_record import check_table_keys
@@ -47,7 +48,15 @@ if TYPE_CHECKING:
 
     from backlog_spark.sinks.delta.deltars.commits import DirectTable
 
-__all__ = ["CREATED_BY", "KEYS", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
+__all__ = [
+    "CREATED_BY",
+    "KEYS",
+    "SMALL_BATCH_BYTES",
+    "SMALL_BATCH_ROWS",
+    "DeltaSink",
+    "checked_columns",
+    "checked_path",
+]
 
 KEYS: Final = "backlog_spark.keys"
 """Table property with the keys, as JSON, that the query which created a table upserts by."""
@@ -63,6 +72,23 @@ class _Opened(NamedTuple):
     context: SinkContext
     known: KnownBatches
     access: TableAccess
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The sinks' argument ``path``."""
+    text = os.fspath(path)
+    if not text.strip():
+        raise SettingError("path", path, "is empty.", "Name the table's location, such as /lake/orders.")
+    return text
+
+
+def checked_columns(setting: str, names: Sequence[str]) -> tuple[str, ...]:
+    """An argument with names of columns."""
+    for name in names:
+        if not name or list(names).count(name) > 1:
+            what = "names a column twice" if name else "has an empty name"
+            raise SettingError(setting, list(names), f"{what}.", "Name each column once.")
+    return tuple(names)
 
 
 class DeltaSink(TableSink[TableState]):
@@ -98,9 +124,10 @@ class DeltaSink(TableSink[TableState]):
         Whether to merge small files between batches.
     """
 
+    @checked_arguments
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -110,16 +137,13 @@ class DeltaSink(TableSink[TableState]):
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
     ) -> None:
-        if isinstance(partition_by, str):
-            hint = f"Write partition_by=[{partition_by!r}]."
-            raise SettingError("partition_by", partition_by, "must be a list of column names.", hint)
-        self.path = path
-        self.partition_by = tuple(partition_by)
+        self.path = checked_path(path)
+        self.partition_by = checked_columns("partition_by", partition_by)
         self.properties = dict(properties)
         self.merge_schema = merge_schema
         for setting, value in (("small_batch_rows", small_batch_rows), ("small_batch_bytes", small_batch_bytes)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise SettingError(setting, value, "must be a whole number, 0 or more.")
+            if not 0 <= value < 2**63:
+                raise SettingError(setting, value, "is out of bounds.", "Give a number from 0 to 2^63 - 1.")
         self.small_batch_rows = small_batch_rows
         self.small_batch_bytes = small_batch_bytes
         self.storage_options = dict(storage_options)
@@ -349,6 +373,7 @@ class DeltaSink(TableSink[TableState]):
                     f"{type(self).__name__} {setting}",
                     list(names),
                     f"there is no column {name!r} to store; the columns are {', '.join(sorted(found))}.",
+                    "Name one of these, in the same case.",
                 )
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.common.table_names import TableName
@@ -19,6 +21,7 @@ from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks, file_name
 from backlog_spark.sinks.delta.envelopes import COLUMNS, VALUE, TableColumns, decoded, united
 from backlog_spark.sinks.delta.newest_batches import TableBatches, check_table
+from backlog_spark.sinks.delta.sink import checked_path
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
 from backlog_spark.sinks.fills import new_columns
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, KeyFiles, check_choice
@@ -104,9 +107,10 @@ class DeltaTables(Sink):
 
     keeps_newest = True
 
+    @checked_arguments
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         routes: Sequence[tuple[str, str]] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -114,8 +118,8 @@ class DeltaTables(Sink):
         compact: bool = True,
         on_existing_rows: str = REPLACE,
     ) -> None:
-        self.path = path
-        self._routes = TableRoutes(path, routes)
+        self.path = checked_path(path)
+        self._routes = TableRoutes(self.path, routes)
         self._properties = dict(properties)
         self._storage_options = dict(storage_options)
         self._compact = compact
@@ -143,7 +147,7 @@ class DeltaTables(Sink):
         return {"kind": "DeltaTables", "path": self.path}
 
     def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
-        return bool(self.begun(spark, txn_app_id))
+        return bool(self._begun(spark, txn_app_id))
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
@@ -176,7 +180,7 @@ class DeltaTables(Sink):
         if self._on_existing_rows == REFUSE and context.newest_planned is None:
             self._refuse_rows(context)
         for mark in self._marks:
-            app_id = self.app_id_of(context.txn_app_id, mark.name)
+            app_id = self._app_id_of(context.txn_app_id, mark.name)
             newest = self._batches.of(mark.database, mark.table)
             # Otherwise an earlier run ended before its first rows of the table. There may be none by now.
             if check_table(context, mark.name, mark.path, app_id, newest, self._storage_options):
@@ -192,7 +196,7 @@ class DeltaTables(Sink):
                     "Name an empty path, or choose 'replace' or 'keep' (docs/sinks.md).",
                 )  # fmt: skip
 
-    def begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
+    def _begun(self, spark: SparkSession, txn_app_id: str) -> dict[str, BegunTable]:
         """The tables that a query has written, by their `TableName` as text."""
         marks = TableMarks(spark, self.path, txn_app_id)
         batches = TableBatches(marks.files)
@@ -200,7 +204,7 @@ class DeltaTables(Sink):
         return {mark.name: BegunTable(mark.path, mark.batch) for mark in written}
 
     @staticmethod
-    def app_id_of(txn_app_id: str, table: str) -> str:
+    def _app_id_of(txn_app_id: str, table: str) -> str:
         """The application id of one table's transactions."""
         return f"{txn_app_id}-{table}"
 
@@ -372,7 +376,7 @@ class DeltaTables(Sink):
         sink.keys = columns.key
         of_table = replace(
             context,
-            txn_app_id=self.app_id_of(context.txn_app_id, state.mark.name),
+            txn_app_id=self._app_id_of(context.txn_app_id, state.mark.name),
             schema=schema,
             # This batch may have been planned in an earlier run, as all before it.
             newest_planned=max(planned, batch_id - 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta.deltars.limits import is_comparable
 from backlog_spark.sinks.delta.schema import ALWAYS, CHANGE_DATA_FEED
-from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
+from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink, checked_columns
 from backlog_spark.sinks.delta.truncate import Emptied, emptied_tables, rows_of, since_emptied
 from backlog_spark.sinks.delta.values import without_lost_keys
 from backlog_spark.sinks.fills import filled_columns, is_other, names_of
@@ -155,9 +157,10 @@ class DeltaUpsert(DeltaSink):
 
     keeps_newest = True
 
+    @checked_arguments
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         keys: Sequence[str],
         *,
         change_type: str | None = CHANGE_TYPE,
@@ -172,13 +175,18 @@ class DeltaUpsert(DeltaSink):
         compact: bool = True,
         on_existing_rows: str = REPLACE,
     ) -> None:
-        if isinstance(keys, str):
-            raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
         if not keys:
-            raise SettingError("keys", list(keys), "an upsert needs at least one key column.")
+            raise SettingError(
+                "keys", list(keys), "an upsert needs at least one key column.", "Name the columns that identify a row."
+            )
         hidden = [key for key in keys if key in metadata_columns]
         if hidden:
-            raise SettingError("keys", list(keys), f"{hidden[0]!r} is a metadata column and is not stored.")
+            raise SettingError(
+                "keys",
+                list(keys),
+                f"{hidden[0]!r} is a metadata column and is not stored.",
+                "Leave it out of keys, or out of metadata_columns.",
+            )
         super().__init__(
             path,
             partition_by=partition_by,
@@ -189,10 +197,10 @@ class DeltaUpsert(DeltaSink):
             storage_options=storage_options,
             compact=compact,
         )
-        self.keys = tuple(keys)
+        self.keys = checked_columns("keys", keys)
         self.change_type = change_type
         self.sequence = sequence
-        self.metadata_columns = tuple(metadata_columns)
+        self.metadata_columns = checked_columns("metadata_columns", metadata_columns)
         self.on_existing_rows = check_choice(on_existing_rows)
         self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
 

@@ -44,4 +44,6 @@ def decoder(options: DecodeOptions, schema: pa.Schema) -> Decoder:
     if o.format == "avro":
         source = Registry(o.registry) if o.registry else load(o.avro_schema, o.avro_schema_file)
         return AvroDecoder(schema, o.mode, o.corrupt, source)
-    raise SettingError("valueFormat", o.format, "needs no decoder.")
+    raise SettingError(
+        "valueFormat", o.format, "needs no decoder.", f"Set one of {', '.join(f for f in FORMATS if f != 'raw')}."
+    )

@@ -88,7 +88,7 @@ class RegistryOptions:
         """
         found = cls(**values(cls, given))
         if found.user_info and ":" not in found.user_info:
-            raise SettingError(_USER, "***", "is not user:password.")
+            raise SettingError(_USER, "***", "is not user:password.", "Write both, with a colon between.")
         if found.key and not found.certificate:
             raise SettingError(_KEY, found.key, f"needs {_CERTIFICATE}.", "Give both.")
         if found.key_password and not found.certificate:

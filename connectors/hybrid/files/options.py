@@ -43,7 +43,7 @@ def _size(given: UserOptions, name: str) -> int:
     """A number of bytes in Spark's notation: ``67108864``, ``64m`` or ``64MB``."""
     if not given.has(name):
         return PARTITION_BYTES
-    found = re.fullmatch(r"\s*(\d+)\s*(b|[kmg]i?b?)?\s*", given.text(name), re.IGNORECASE)
+    found = re.fullmatch(r"\s*(\d{1,19})\s*(b|[kmg]i?b?)?\s*", given.text(name), re.IGNORECASE)
     size = int(found[1]) * _UNITS[(found[2] or "").lower()[:1]] if found else 0
     if size < 1 << 10:
         raise SettingError(
@@ -65,10 +65,11 @@ def _storage(given: UserOptions) -> dict[str, str]:
 def _separator(given: UserOptions) -> str:
     if given.has("sep") and given.has("delimiter") and given.text("sep") != given.text("delimiter"):
         raise SettingError("delimiter", given.text("delimiter"), "contradicts sep.", "Give one of them.")
-    found = given.text("sep", given.text("delimiter", ","))
+    name = "sep" if given.has("sep") else "delimiter"
+    found = given.text(name, ",")
     found = "\t" if found == "\\t" else found
     if not found or "\n" in found or "\r" in found:
-        raise SettingError("sep", found, "cannot separate fields.", 'Set it to a text such as "," or "\\t".')
+        raise SettingError(name, found, "cannot separate fields.", 'Set it to a text such as "," or "\\t".')
     return found
 
 
@@ -243,7 +244,8 @@ class FileOptions:
         schemes = {scheme_of(path) for path in (*found.paths, *filter(None, [found.base_path]))}
         if len(schemes) > 1:
             raise SettingError(
-                "path", given.text("path"), f"is of several file systems: {', '.join(sorted(schemes))}.",
+                "path", given.text("path"),
+                f"is of several file systems: {', '.join(sorted(schemes))} (with basePath).",
                 "Read them in one phase each.",
             )  # fmt: skip
         if not found.paths:

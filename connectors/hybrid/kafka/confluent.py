@@ -328,7 +328,10 @@ class KafkaClient(Lookups):
             # The consumer's state is unknown now.
             self._drop_consumer()
             if isinstance(error, KafkaException):
-                raise BacklogError(f"{self.properties}: reading failed: {self.clean(error.args[0].str())}.") from None
+                raise BacklogError(
+                    f"{self.properties}: reading failed: {self.clean(error.args[0].str())}.",
+                    "The task is tried again. If it goes on, look at the brokers' log.",
+                ) from None
             raise
 
     def _fetch(self, consumer: Consumer, start: int, until: int) -> Iterator[Records]:

@@ -144,7 +144,12 @@ class Properties:
             )  # fmt: skip
         isolation = given.get("isolation.level", "read_committed").strip().lower()
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise SettingError("kafka.isolation.level", isolation, "is neither read_committed nor read_uncommitted.")
+            raise SettingError(
+                "kafka.isolation.level",
+                isolation,
+                "is neither read_committed nor read_uncommitted.",
+                "Set one of these, or leave it out.",
+            )
         return cls(
             servers=servers,
             security=Security.parse({name: given[name] for name in SECURITY_NAMES if name in given}),
@@ -179,7 +184,9 @@ def _checked(name: str, text: str) -> str:
         return text
     if name in _SWITCHES:
         if text.strip().lower() not in ("true", "false"):
-            raise SettingError(f"{_PREFIX}{name}", text, "is neither true nor false.")
+            raise SettingError(
+                f"{_PREFIX}{name}", text, "is neither true nor false.", "Set one of these, or leave it out."
+            )
         return text.strip().lower()
     return str(_number(name, text, -1 if name.endswith("buffer.bytes") else 0))
 
@@ -190,5 +197,7 @@ def _number(name: str, text: str, least: int) -> int:
     except ValueError:
         value = least - 1
     if value < least:
-        raise SettingError(f"{_PREFIX}{name}", text, f"is not an integer >= {least}.")
+        raise SettingError(
+            f"{_PREFIX}{name}", text, f"is not an integer >= {least}.", "Set such a number, or leave it out."
+        )
     return value

@@ -158,7 +158,12 @@ class Security:
         found = {name: _one(given, names) for name, names in _FIELDS.items()}
         found["protocol"] = (found["protocol"] or "PLAINTEXT").upper()
         if found["protocol"] not in _PROTOCOLS:
-            raise SettingError("kafka.security.protocol", found["protocol"], f"is none of {', '.join(_PROTOCOLS)}.")
+            raise SettingError(
+                "kafka.security.protocol",
+                found["protocol"],
+                f"is none of {', '.join(_PROTOCOLS)}.",
+                "Set one of these, or leave it out.",
+            )
         _check_stores(given, found)
         if found["protocol"].startswith("SASL"):
             _log_in(given, found)

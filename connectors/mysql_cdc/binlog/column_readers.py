@@ -24,7 +24,10 @@ from ..schema.packed import decimal_text, packed_decimal, packed_size
 from ..schema.table import TableSchema, altered, zero_date
 from .row_code import Code, Reader, as_reader
 
-__all__ = ["converted", "fits", "of_key", "reader", "skipper", "value_bytes", "without_zero_dates"]
+__all__ = ["UNREAD", "converted", "fits", "of_key", "reader", "skipper", "value_bytes", "without_zero_dates"]
+
+UNREAD = "Leave the column out with columns.exclude, or report it with the server's version and the table's definition."
+"""What to do about something in the log that is not known."""
 
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _ENUM, _SET = 247, 248
@@ -259,7 +262,9 @@ def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: 
             return _text(1 if meta < 256 else 2, column, exact)
         case 254:
             return _string(column, meta, exact)
-    raise BacklogError(f"Column {column.name!r} has binary log type code {code}, which mysql_cdc does not read.")
+    raise BacklogError(
+        f"Column {column.name!r} has binary log type code {code}, which mysql_cdc does not read.", UNREAD
+    )
 
 
 def _as_text(read: Reader, scale: int) -> Reader:
@@ -340,7 +345,9 @@ def value_bytes(name: str, code: int, meta: int) -> int:
         case _ if code in _FIXED_BYTES:
             return _FIXED_BYTES[code]
         case _:
-            raise BacklogError(f"Column {name!r} has binary log type code {code}, which mysql_cdc does not read.")
+            raise BacklogError(
+                f"Column {name!r} has binary log type code {code}, which mysql_cdc does not read.", UNREAD
+            )
 
 
 def fits(column: Column, meta: int) -> bool:

@@ -127,7 +127,10 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
             f"The server refused to send its binary log: {text} ({code}).",
             "GRANT REPLICATION SLAVE ON *.* to the user.",
         )
-    return BacklogError(f"Reading the binary log failed: {text} ({code}).")
+    return BacklogError(
+        f"Reading the binary log failed: {text} ({code}).",
+        f"Look up error {code} in the server's manual, and at its error log.",
+    )
 
 
 def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> Dump:

@@ -163,7 +163,10 @@ class Events:
                 return
             data = packet.get_all_data()
             if data[0]:  # neither an event nor the end of the log
-                raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
+                raise BacklogError(
+                    f"The binary log stream holds a packet that starts with {data[0]}.",
+                    "Look at the server's error log, and at proxies in between.",
+                )
             kind, size, told, flags = header_of(data)
             end = position.moved(data, kind, size, told, flags)
             if far is not None:
@@ -336,7 +339,7 @@ class Events:
         """Rows of the signal table. They have no numbers in the stream, and cannot end it."""
         try:
             if self._xa:
-                raise BacklogError("They are in an XA transaction.")
+                raise BacklogError("They are in an XA transaction.", "Write signals in an ordinary transaction.")
             end = len(data) - self._tail
             if kind in COMPRESSED_ROWS:
                 data = inflated_event(data, kind, end, self._most_inflated)

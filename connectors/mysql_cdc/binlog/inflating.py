@@ -61,7 +61,10 @@ def payload_events(body: bytes, most: int) -> Iterator[bytes]:
     if size > most:
         raise _too_large(size, most)
     if compression not in (_ZSTD, _NONE):
-        raise BacklogError(f"The binary log has a transaction that is compressed by method {compression}.")
+        raise BacklogError(
+            f"The binary log has a transaction that is compressed by method {compression}.",
+            "Set binlog_transaction_compression=OFF on the server.",
+        )
     source = pa.BufferReader(pa.py_buffer(body).slice(at))
     stream = pa.CompressedInputStream(source, "zstd") if compression == _ZSTD else source
     held, at, total = b"", 0, 0

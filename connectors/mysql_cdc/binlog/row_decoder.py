@@ -22,7 +22,7 @@ from ..schema.json_diff import patched
 from ..schema.packed import read_length
 from ..schema.table import Hidden, SchemaChanged, TableSchema, altered
 from ..schema.types import Column, binlog_codes, kind_of
-from .column_readers import converted, fits, of_key, reader, skipper, value_bytes, without_zero_dates
+from .column_readers import UNREAD, converted, fits, of_key, reader, skipper, value_bytes, without_zero_dates
 from .row_code import Code, Reader, RowReader, as_reader, row_end, row_reader
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
@@ -93,7 +93,7 @@ class TableMap:
             size = _METADATA_BYTES.get(code)
             if size is None:  # so the offset of the next column's metadata is unknown
                 raise BacklogError(
-                    f"{database}.{table} has a column of type code {code}, which mysql_cdc does not read."
+                    f"{database}.{table} has a column of type code {code}, which mysql_cdc does not read.", UNREAD
                 )
             # Two forms: strings and decimals carry two separate bytes, the rest one little-endian number.
             order = "big" if code in (_STRING, _DECIMAL) else "little"
@@ -339,7 +339,9 @@ class RowDecoder:
         """
         flags, offset = read_length(data, offset)
         if flags & ~_PARTIAL_JSON:
-            raise BacklogError(f"The binary log has an after-image of {self._table} with the unknown flags {flags}.")
+            raise BacklogError(
+                f"The binary log has an after-image of {self._table} with the unknown flags {flags}.", UNREAD
+            )
         if not flags:
             return self.read_row(data, offset)
         end = offset + (sum(self._is_json) + 7) // 8

@@ -216,7 +216,10 @@ def _first_event(options: MySqlOptions, start: BinlogPosition, kind: int) -> byt
             packet = connection._read_packet()
             data: bytes = packet.get_all_data()
             if packet.is_eof_packet() or data[0]:
-                raise BacklogError(f"The binary log {start.file} has no event of type {kind}.")
+                raise BacklogError(
+                    f"The binary log {start.file} has no event of type {kind}.",
+                    "Start in another file, or with a snapshot (startup.mode=initial).",
+                )
             if data[5] == kind:
                 return data
     finally:

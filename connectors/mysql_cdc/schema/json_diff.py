@@ -100,7 +100,10 @@ def _legs(path: str) -> Iterator[str | int]:
     while at < len(path):
         found = _LEG.match(path, at)
         if found is None:
-            raise BacklogError(f"The binary log has a partial JSON update with the path {path!r}, which is not read.")
+            raise BacklogError(
+                f"The binary log has a partial JSON update with the path {path!r}, which is not read.",
+                "Set binlog_row_value_options='' on the server.",
+            )
         quoted, plain, index = found.groups()
         yield int(index) if index is not None else plain if plain is not None else str(json.loads(f'"{quoted}"'))
         at = found.end()

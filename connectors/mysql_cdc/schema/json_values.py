@@ -108,7 +108,10 @@ def _value(kind: int, data: bytes, at: int) -> str:
     if kind == _OPAQUE:
         size, start = varint(data, at + 1)
         return _opaque(data[at], data[start : start + size])
-    raise BacklogError(f"A JSON value in the binary log has the type {kind}, which mysql_cdc does not read.")
+    raise BacklogError(
+        f"A JSON value in the binary log has the type {kind}, which mysql_cdc does not read.",
+        "Please report it, with the server's version.",
+    )
 
 
 def _container(kind: int, data: bytes, at: int) -> str:

@@ -108,7 +108,12 @@ def _unique_key(schema: TableSchema, options: MySqlOptions, indexes: _Indexes) -
     for name in wanted:
         column = columns.get(name.lower())
         if column is None:
-            raise SettingError("messageKeyColumns", given, f"{schema.name} has no column {name!r}.")
+            raise SettingError(
+                "messageKeyColumns",
+                given,
+                f"{schema.name} has no column {name!r}.",
+                f"It has {', '.join(c.name for c in schema.columns)}.",
+            )
         if column.nullable:
             raise SettingError(
                 "messageKeyColumns", given,

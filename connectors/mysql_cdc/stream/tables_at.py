@@ -41,7 +41,7 @@ from ..snapshot.chunks import Splitter
 from ..snapshot.reading import read_chunk
 from ..source import check, inspect
 
-__all__ = ["MySqlTablesAt", "as_of", "table_names", "tables_at"]
+__all__ = ["MySqlTablesAt", "as_of", "table_names", "table_progress", "tables_at"]
 
 _NAMES = ("_database", "_table")
 # Options that choose tables, or have a meaning for envelopes only.
@@ -218,6 +218,18 @@ def tables_at(
 def table_names(offset: Mapping[str, Any]) -> tuple[str, ...]:
     """The tables that a stream reads at an offset."""
     return tuple(map(_name, Offset.from_json(dict(offset)).tables))
+
+
+def table_progress(offset: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """How far the snapshots of the tables are at an offset: name, "waits", "being read" or "complete", and rows."""
+    at = Offset.from_json(dict(offset))
+    found = []
+    for number, table in enumerate(at.tables):
+        ranges = [each for each in at.ranges if each.table == number]
+        is_read = any(each.end is None for each in ranges) or (at.complete and number not in at.joining)
+        phase = "complete" if is_read else "being read" if ranges else "waits"
+        found.append((_name(table), phase, sum(each.rows for each in ranges)))
+    return found
 
 
 def _name(table: TableSchema) -> str:

@@ -470,7 +470,7 @@ def query_of(root: Path, how: str) -> BacklogStream:
             schema, ["user"], ["user"], -3_000, 2_000, key_groups, how=how, upper_exclusive=True, control_first=is_first
         )
 
-    pair = PairNode(left.node, right.node)
+    pair = PairNode(left._node, right._node)
     return BacklogStream(KeyedNode(pair, "pairs", bind, is_timed=True))
 
 

@@ -384,7 +384,7 @@ def over(stream: BacklogStream, preceding: int | None, unit: str, functions: str
             preceding=preceding, unit=unit, order="seq", control_first=is_first,
         )  # fmt: skip
 
-    return BacklogStream(KeyedNode(stream.node, "over", bind, is_timed=True))
+    return BacklogStream(KeyedNode(stream._node, "over", bind, is_timed=True))
 
 
 def windowed(functions: str, frame: str, ties: str, ordered: str) -> str:
