@@ -61,7 +61,8 @@ def run(file: str, as_json: bool) -> None:
     pipeline = load(file)
     spark = session_for(pipeline)
     queries = start(pipeline, spark)
-    for query in queries:
+    silent = [query for query in queries if not query.showsProgress]
+    for query in silent:
         say(f"Query {query.name} runs; its checkpoint is {query.checkpointLocation}.")
     try:
         finished = wait(queries)
@@ -70,7 +71,8 @@ def run(file: str, as_json: bool) -> None:
     if as_json:
         tell_json(ended(queries))
     elif finished:
-        say("All sources have come to their end.")
+        for query in silent:
+            say(query.summary)
 
 
 @click.command()
