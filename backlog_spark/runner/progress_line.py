@@ -1,7 +1,7 @@
 """The progress of a query for people: a line for its start, for each source in backlog, each switch, and its end.
 
-On a terminal rich draws it, if it is installed. In Jupyter one HTML display is updated in place. A log, such as the file
-of ``nohup`` or systemd's journal, gets the lines that stay, and the progress once a minute or also for each commit.
+On a terminal rich draws it, if it is installed. In Jupyter one HTML display is updated in place. A log, such as the
+file of ``nohup`` or systemd's journal, gets the lines that stay, and the progress once a minute or for each commit too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Snapshot:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to say about the rows. Before the first task of a backlog has ended there is not."""
+        """Whether there are rows to tell of. Before the first task of a backlog has ended there are none."""
         return not self.in_backlog or self.rows > 0 or self.commits > 0
 
     @property
@@ -106,7 +106,7 @@ def _versions(shown: Snapshot) -> Iterator[str]:
     """The line, then shorter ones."""
     rate = f"{shown.rate:,.0f} rows/s"
     commits = f"{shown.commits} commit{'' if shown.commits == 1 else 's'}"
-    paced = f"{commits}, {_interval(shown.interval_ms)}"
+    paced = ", ".join([commits, *_interval(shown.interval_ms)])
     if not shown.in_backlog:
         before = f"backlog of {shown.before:,} rows done, " if shown.before else ""
         live = f"{shown.rows:,.0f} live rows  {rate}"
@@ -132,8 +132,10 @@ def _versions(shown: Snapshot) -> Iterator[str]:
     yield from (f"{shown.name}: backlog {each}  {rows}" for each in bars[1:])
 
 
-def _interval(interval_ms: int | None) -> str:
-    return "none until the end" if interval_ms is None else f"interval {format_duration(interval_ms)}"
+def _interval(interval_ms: int | None) -> list[str]:
+    if interval_ms is None:
+        return ["none until the end"]
+    return [f"interval {format_duration(interval_ms)}"] if interval_ms else []
 
 
 def started_line(name: str, start: Switch | None, checkpoint: str) -> str:

@@ -168,9 +168,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         "jvm/quiet",
         {
             "org.apache.logging.log4j.core.LoggerContext": ("getConfiguration()", "updateLoggers()"),
-            "org.apache.logging.log4j.core.config.LoggerConfig": (
-                "addFilter(org.apache.logging.log4j.core.Filter)",
-            ),
+            "org.apache.logging.log4j.core.config.LoggerConfig": ("addFilter(org.apache.logging.log4j.core.Filter)",),
         },
         "no warnings that come in each good run, such as `Failed to cancel job group`",
         "They are printed. `conf/log4j2.properties` leaves them out too.",

@@ -1,7 +1,7 @@
-"""Takes away what Spark prints in a good run, and nothing else. Real warnings stay, also those of the same loggers.
+"""Takes away what Spark prints in a good run, and nothing else. Other warnings stay, also those of the same loggers.
 
 * Spark's progress bar: it writes over our lines, and a carriage return a second into a log.
-* Messages that come in each query and that a user can do nothing about. Each is filtered at its logger, by its text.
+* Messages that come in each query and that a user can do nothing about. Each is filtered by its whole text.
 * The end of the process that looks for installed sources. It would print a traceback when Spark closes its connection.
   Those of queries are silent by themselves: `backlog_spark.spark.startup.sitecustomize`.
 
@@ -42,6 +42,10 @@ HARMLESS: Final[dict[str, str]] = {
     ),
     # A query that is stopped between two batches has no job to cancel.
     f"{_SPARK}.scheduler.DAGScheduler": "Failed to cancel job group .*",
+    # Where the driver's Python is not the workers', the sources that Spark has found are registered again.
+    f"{_SPARK}.sql.execution.datasources.DataSourceManager": (
+        r"The data source (mysql_cdc|hybrid) replaced a statically registered data source\.?"
+    ),
     # Delta keeps a copy of a MERGE's source, and drops it afterwards.
     f"{_SPARK}.rdd.MapPartitionsRDD": "RDD .* was locally checkpointed.*",
 }
@@ -65,12 +69,14 @@ def filter_messages(spark: SparkSession) -> None:
             configuration = context.getConfiguration()
             result = java_class(spark, f"{_LOG4J}.core.Filter$Result")
             regex_filter = java_class(spark, f"{_LOG4J}.core.filter.RegexFilter")
-            for name, text in HARMLESS.items():
-                logger = configuration.getLoggerConfig(name)
-                if logger.getName() != name:  # that of a package, or the root
-                    logger = java_class(spark, f"{_LOG4J}.core.config.LoggerConfig")(name, None, True)
-                    configuration.addLogger(name, logger)
-                logger.addFilter(regex_filter.createFilter(f"(?s){text}", None, False, result.DENY, result.NEUTRAL))
+            # A configuration of our own for a logger would let its INFO through: PySpark takes it for the user's wish.
+            found = {name: configuration.getLoggerConfig(name) for name in HARMLESS}
+            texts: dict[str, list[str]] = {}
+            for name, logger in found.items():  # most are the root's
+                texts.setdefault(logger.getName(), []).append(HARMLESS[name])
+            for logger in {logger.getName(): logger for logger in found.values()}.values():
+                text = f"(?s)({'|'.join(texts[logger.getName()])})"
+                logger.addFilter(regex_filter.createFilter(text, None, False, result.DENY, result.NEUTRAL))
             context.updateLoggers()
         except (Py4JError, TypeError):
             return  # another implementation of Log4j's interface
