@@ -17,7 +17,7 @@ from typing import TextIO
 
 from backlog_spark.common.durations import format_duration, in_words
 from backlog_spark.common.failure_causes import first_line
-from backlog_spark.common.figures import recent_rate, rows_left, seconds_left
+from backlog_spark.common.figures import recent_rate, rows_left, seconds_left, whole_rate
 from backlog_spark.runner.handle import QueryHandle
 from backlog_spark.runner.progress_outputs import bar, output_for
 from backlog_spark.runner.query_progress import BacklogProgress, Switch
@@ -223,6 +223,7 @@ class ProgressLine:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="backlog-progress", daemon=True)
         self._samples: dict[str, deque[tuple[float, float]]] = {}  # time and rows of each source in backlog
+        self._firsts: dict[str, tuple[float, float]] = {}  # the first of them
         self._switches = 1  # the mode at the start is none
 
     def __enter__(self) -> ProgressLine:
@@ -274,7 +275,7 @@ class ProgressLine:
         interval = history[-1].commit_interval_ms if history else None
         if not self._query.isProcessingBacklog:
             after = progress.rows - progress.backlog_rows
-            self._samples = {}  # for the next backlog
+            self._samples, self._firsts = {}, {}  # for the next backlog
             rate = progress.rows_per_second if after else 0.0
             before = self._query.backlogRowsCommitted
             return [Snapshot(self._query.name, False, after, 0, rate, progress.commits_after, interval, before)]
@@ -284,8 +285,9 @@ class ProgressLine:
         for source in sources:
             samples = self._samples.setdefault(source.name, deque(maxlen=_SAMPLES))
             samples.append((now, source.rows))
-            rate = recent_rate(samples)
-            if not rate and len(samples) == 1 and len(sources) == 1:
+            first = self._firsts.setdefault(source.name, samples[0])
+            rate = recent_rate(samples) or whole_rate([first, samples[-1]])
+            if not rate and len(sources) == 1:
                 rate = progress.rows_per_second  # of the batches before the first look
             shown.append(
                 Snapshot(source.name, True, source.rows, source.total, rate, progress.commits_in_backlog, interval)

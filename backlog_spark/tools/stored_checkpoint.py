@@ -11,6 +11,8 @@ from typing import Any
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.locations import opened
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
+from backlog_spark.spark.checkpoint.driver_claim import DIRECTORY as CLAIMS
+from backlog_spark.spark.checkpoint.driver_claim import newest_claim, runs
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
 
@@ -18,6 +20,8 @@ __all__ = ["SourceOffset", "StoredCheckpoint"]
 
 # Written by `backlog_spark.spark.checkpoint.source_layout`.
 _LAYOUT = re.compile(r"sources-(\d+)\.json")
+# What a query makes before its log.
+_BEGINNING = ("backlog", "sources", "commits", "state")
 # A query merges files every few minutes at most. A name that is listed and never there must not stop the reader.
 _LISTINGS = 10
 
@@ -48,6 +52,8 @@ class StoredCheckpoint:
     texts : dict of str to str, optional
         Files of the event log that were read before, by name. They never change. New ones are added, and those that
         are gone are removed.
+    waits : bool
+        There may be no checkpoint yet: no directory, or an empty one. Default false.
 
     Raises
     ------
@@ -55,16 +61,27 @@ class StoredCheckpoint:
         If there is no checkpoint.
     """
 
-    def __init__(self, location: str, texts: dict[str, str] | None = None) -> None:
+    def __init__(self, location: str, texts: dict[str, str] | None = None, *, waits: bool = False) -> None:
         self.location = location
         self._texts = {} if texts is None else texts
         self._files, self._root = opened(location, "CHECKPOINT")
         # Before its first batch a query has only its event log, perhaps with a start that was refused.
-        if not any(self._files.isdir(f"{self._root}/{name}") for name in ("offsets", DIRECTORY)):
+        self.is_there = any(self._files.isdir(f"{self._root}/{name}") for name in ("offsets", DIRECTORY))
+        """Whether there is a checkpoint."""
+        if not self.is_there and not (waits and self._may_come()):
             raise SettingError(
                 "CHECKPOINT", location, "there is no checkpoint of a streaming query.",
                 "Give the query's checkpointLocation: the directory with `offsets` and `commits` in it.",
             )  # fmt: skip
+
+    def _may_come(self) -> bool:
+        """Whether nothing is there that is no checkpoint. A query makes some directories before its first batch."""
+        if not self._files.exists(self._root):
+            parent = self._root.rpartition("/")[0]
+            return not self._files.isfile(parent)
+        if not self._files.isdir(self._root):
+            return False
+        return {name.lstrip(".").removesuffix(".crc") for name in self._names("")} <= {"metadata", *_BEGINNING}
 
     @cached_property
     def planned(self) -> int | None:
@@ -119,6 +136,13 @@ class StoredCheckpoint:
         """The names of the event log's files, oldest first."""
         return in_order(self._names(DIRECTORY))
 
+    @property
+    def driver_runs(self) -> bool | None:
+        """Whether the process of the newest driver runs. None if there is none, or on another machine."""
+        name = newest_claim(self._names(CLAIMS))
+        who = parse_offset(self._text(f"{CLAIMS}/{name}") or "") if name else None
+        return runs(who) if who else None
+
     def _event_lines(self) -> Iterator[str]:
         names, texts = self.event_files, self._read_events(self.event_files)
         for _ in range(_LISTINGS):
@@ -157,7 +181,7 @@ class StoredCheckpoint:
         return [int(found) for found in self._names(name) if found.isdecimal()]
 
     def _names(self, name: str) -> list[str]:
-        path = f"{self._root}/{name}"
+        path = f"{self._root}/{name}".rstrip("/")
         if not self._files.isdir(path):
             return []
         return [found.rpartition("/")[2] for found in self._files.ls(path, detail=False)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -45,8 +46,13 @@ def test_only_the_harmless_message_of_a_logger_is_left_out(spark: SparkSession, 
         assert is_printed(spark, name, other)
 
 
-def test_the_process_that_looked_for_sources_has_ended(spark: SparkSession) -> None:
+def test_the_process_that_looked_for_sources_ends(spark: SparkSession) -> None:
     bs.register(spark)
-    children = cast("Any", spark)._jvm.java.lang.ProcessHandle.current().children().toArray()
-    lines = [child.info().commandLine() for child in children]
-    assert not [line.get() for line in lines if line.isPresent() and "lookup_data_sources" in line.get()]
+    current = cast("Any", spark)._jvm.java.lang.ProcessHandle.current()
+    until = time.monotonic() + 60
+    while True:
+        lines = [child.info().commandLine() for child in current.children().toArray()]
+        if not any(line.isPresent() and "lookup_data_sources" in line.get() for line in lines):
+            return
+        assert time.monotonic() < until, "it is still there"
+        time.sleep(0.1)

@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from backlog_spark.spark.checkpoint.logs import Checkpoint
 
-__all__ = ["LOOK_S", "DriverClaim", "NewerDriver", "is_dead"]
+__all__ = ["DIRECTORY", "LOOK_S", "DriverClaim", "NewerDriver", "is_dead", "newest_claim", "runs"]
 
 LOOK_S = 3.0
 """How often a running query looks for a newer driver. Each time it lists one directory."""
@@ -42,7 +42,7 @@ LOOK_S = 3.0
 # An older driver needs `LOOK_S` to notice, and some time to stop its query.
 _WAIT_S = 10.0
 _PAUSE_S = 0.1
-_DIRECTORY = "backlog/drivers"
+DIRECTORY = "backlog/drivers"
 _FORM = re.compile(r"(\d+)-([0-9a-f]{32})\.json")
 
 _KEYS = {"pid", "host", "at"}
@@ -94,7 +94,7 @@ class DriverClaim:
         NewerDriver
             If another driver starts meanwhile.
         """
-        self._checkpoint.make_directory(_DIRECTORY)
+        self._checkpoint.make_directory(DIRECTORY)
         mine = max((number for number, _ in self._claims()), default=-1) + 1, uuid.uuid4().hex
         self._checkpoint.write_metadata(_name(mine), _who())
         self._mine = mine
@@ -133,12 +133,12 @@ class DriverClaim:
         self._checkpoint.delete(f"backlog/{_name(claim)}.json")
 
     def _claims(self) -> list[Claim]:
-        names = self._checkpoint.names_in(_DIRECTORY)
+        names = self._checkpoint.names_in(DIRECTORY)
         return [(int(found[1]), found[2]) for name in names if (found := _FORM.fullmatch(name))]
 
     def _described(self, claim: Claim) -> str:
         if claim == self._mine:
-            return f", or {_DIRECTORY} was removed from it"
+            return f", or {DIRECTORY} was removed from it"
         who = self._read(claim)
         return f" (process {who['pid']} on {who['host']}, {who['at']})" if who and who.keys() >= _KEYS else ""
 
@@ -166,9 +166,21 @@ def is_dead(who: Mapping[str, Any], *, by: int | None = None) -> bool:
     by : int, optional
         A process whose earlier claims count as dead: the one that makes a new claim.
     """
+    found = runs(who)
+    return found is not None and (not found or who["pid"] == by)
+
+
+def runs(who: Mapping[str, Any]) -> bool | None:
+    """Whether the process that wrote a claim runs; None if that is unknown, as on another machine."""
     if who.get("machine") is None or who["machine"] != _machine() or not isinstance(who.get("pid"), int):
-        return False
-    return who["pid"] == by or not _runs(who["pid"])
+        return None
+    return _runs(who["pid"])
+
+
+def newest_claim(names: Iterable[str]) -> str | None:
+    """The file of the newest claim among the files of `DIRECTORY`; None without one."""
+    claims = [(int(found[1]), found[2], name) for name in names if (found := _FORM.fullmatch(name))]
+    return max(claims)[2] if claims else None
 
 
 def _name(claim: Claim) -> str:
