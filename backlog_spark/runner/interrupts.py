@@ -83,9 +83,9 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
                 _interrupted.discard(query)
                 _say_end(query)
             if all(query.exception() is None for query in queries):
-                raised = KeyboardInterrupt()
-                _leave_out_traceback(raised)
-                raise raised
+                ended = KeyboardInterrupt()
+                _leave_out_traceback(ended)
+                raise ended
     finally:
         signal.signal(signal.SIGINT, before)
 

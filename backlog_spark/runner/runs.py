@@ -469,16 +469,6 @@ class QueryRuns(QueryHandle):
         return self._query
 
     @property
-    def showsProgress(self) -> bool:
-        """Whether it prints its progress and its end itself: ``spark.backlog.progress`` is not off."""
-        return self._show != "off"
-
-    @property
-    def summary(self) -> str:
-        """One line about what the query has done, after its end: rows, commits, time, targets. Empty while it runs."""
-        return self._summary
-
-    @property
     def backlogRowsCommitted(self) -> int:
         """Committed rows of the backlog, including those of earlier processes if the sources count them."""
         return self._tracker.backlog_rows
