@@ -91,6 +91,9 @@ class _Terminal(Output):
 
         # A cut line is readable, two half lines are not.
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+        # Spark's JVM writes its warnings from the cursor on: over this line and not behind it.
+        self._console.file.write("\r")
+        self._console.file.flush()
 
     def say(self, text: str) -> None:
         from rich.text import Text

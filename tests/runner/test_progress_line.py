@@ -239,6 +239,38 @@ def test_a_terminal_is_drawn_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(line) <= 41 for line in re.split(r"[\r\n]", text) if line.startswith("orders"))
 
 
+def test_a_warning_of_the_jvm_begins_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    output = output_for(out, is_default=False)
+    output.show(["orders: backlog"], 0)
+    out.write("26/11/28 WARN Executor: It is slow, and this line is longer than the one of the query.\n")
+    output.show(["orders: stream"], 0)
+    output.close()
+    assert screen(out.getvalue())[:2] == [
+        "26/11/28 WARN Executor: It is slow, and this line is longer than the one of the query.", "",
+    ]  # fmt: skip
+
+
+def screen(text: str) -> list[str]:
+    """The lines of a terminal after this text."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[a-zA-Z]|.", text, re.DOTALL):
+        if part == "\x1b[1A":
+            row = max(0, row - 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part == "\r":
+            column = 0
+        elif part == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif not part.startswith("\x1b"):
+            lines[row] = lines[row].ljust(column)[:column] + part + lines[row][column + 1 :]
+            column += 1
+    return lines
+
+
 def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     out = Terminal()
