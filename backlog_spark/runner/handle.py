@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ class QueryHandle(Guided, ABC):
     @property
     def showsProgress(self) -> bool:
         """Whether it prints its progress and its end itself: ``spark.backlog.progress`` is not off."""
-        return self._show != "off"
+        return self._show != "off" and sys.stderr is not None  # a program without a console has none
 
     @property
     def summary(self) -> str:

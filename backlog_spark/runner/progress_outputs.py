@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, TextIO
 
-__all__ = ["Output", "bar", "output_for"]
+__all__ = ["Output", "bar", "is_terminal", "output_for"]
 
 _WIDTH = 24
 _EVERY_S = 60.0
@@ -59,9 +59,17 @@ def output_for(out: TextIO, *, is_default: bool) -> Output:
     """The output for a file object. ``is_default``: the user has not chosen it, so in a notebook it is the cell."""
     if is_default and _notebook() is not None:
         return _Notebook()
-    if out.isatty() and importlib.util.find_spec("rich") is not None:
+    if is_terminal(out) and importlib.util.find_spec("rich") is not None:
         return _Terminal(out)
     return _Lines(out)
+
+
+def is_terminal(out: TextIO | None) -> bool:
+    """Whether a file object is a terminal. One that is closed, or None, is none."""
+    try:
+        return out is not None and out.isatty()
+    except ValueError:
+        return False
 
 
 def _notebook() -> Any:

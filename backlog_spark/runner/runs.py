@@ -25,6 +25,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.runner import running_queries
 from backlog_spark.runner.estimate import BacklogEstimate, SourceRows, rows_before
 from backlog_spark.runner.handle import QueryHandle
+from backlog_spark.runner.progress_outputs import is_terminal
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
 from backlog_spark.spark.checkpoint.offset_log import remove_unfinished
@@ -201,7 +202,7 @@ class QueryRuns(QueryHandle):
             raise
         try:
             filter_messages(self._spark)
-            if self.showsProgress or not sys.stderr.isatty():
+            if self.showsProgress or not is_terminal(sys.stderr):
                 end_console_progress(self._spark)
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
@@ -242,9 +243,12 @@ class QueryRuns(QueryHandle):
                     line = stack.enter_context(ProgressLine(self, every_commit=self._show == "on"))
                     start = self.history[0] if self.history else None
                     line.say(started_line(self._name, start, self.checkpointLocation))
-                self._follow_runs()
-                if line is not None:
-                    line.finish(self.summary)
+                try:
+                    self._follow_runs()
+                finally:
+                    self._summary = self._summarized()
+                    if line is not None:
+                        line.finish(self.summary)
         finally:
             self._release()
             self._ended.set()
@@ -307,7 +311,6 @@ class QueryRuns(QueryHandle):
             session_listener(self._spark).unsubscribe(str(self._query.id))
         self._close()
         self._events.ended(self._failure, was_stopped=self._stopping.is_set())
-        self._summary = self._summarized()
 
     def _summarized(self) -> str:
         from backlog_spark.runner.progress_line import ended_line

@@ -174,9 +174,12 @@ def test_the_rows_before_the_first_look_have_a_rate() -> None:
 
 def test_a_log_that_nobody_reads_any_more_ends_nothing() -> None:
     log = io.StringIO()
-    line = ProgressLine(in_backlog(), log)
+    lines = [ProgressLine(in_backlog(), log)]
     log.close()
-    line.say("A line.")
+    lines.append(ProgressLine(in_backlog(), log))
+    for line in lines:
+        line.say("A line.")
+    assert not progress_outputs.is_terminal(None)
 
 
 def test_the_lines_end_with_switches_and_the_end() -> None:
