@@ -60,7 +60,7 @@ $ curl http://127.0.0.1:9400/metrics
 driver's log says on which port the metrics are served, or `start()` has raised an error.
 
 * All queries of a driver share the port. The port serves only the metrics in the table below: none of the Python \
-process, and none of other libraries.
+process, none of other libraries, and no `_created` series.
 * `spark.backlog.metrics.host` is 127.0.0.1 by default. If Prometheus runs on another machine, set an address of the \
 driver that Prometheus can reach, or 0.0.0.0. There is no password and no TLS: whoever reaches the port can read names \
 of queries and sources, and numbers.

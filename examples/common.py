@@ -43,7 +43,7 @@ def follow(
     end_of_changes : callable
         Ends the process that changes what the query reads.
     """
-    with ProgressLine(query, sys.stdout, force=True) as line:
+    with ProgressLine(query, sys.stdout, every_commit=True) as line:
         line.say(
             f"Query started: a commit every {arguments.interval}, in backlog "
             f"{arguments.interval_during_backlog}; the data keep changing"

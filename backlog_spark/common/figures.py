@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-__all__ = ["Phase", "freshness_s", "phase", "recent_rate", "rows_left", "seconds_left", "work_ms"]
+__all__ = ["Phase", "freshness_s", "phase", "recent_rate", "rows_left", "seconds_left", "whole_rate", "work_ms"]
 
 Phase = Literal["backlog", "live", "empty"]
 
@@ -52,10 +52,14 @@ def recent_rate(samples: Sequence[tuple[float, float]]) -> float:
     >>> recent_rate([(0.0, 0), (100.0, 5_000), (130.0, 8_000)])
     100.0
     """
-    recent = [sample for sample in samples if sample[0] > samples[-1][0] - _RATE_OVER_S]
-    if len(recent) < 2:
+    return whole_rate([sample for sample in samples if sample[0] > samples[-1][0] - _RATE_OVER_S])
+
+
+def whole_rate(samples: Sequence[tuple[float, float]]) -> float:
+    """The same over the whole time. The tasks of a large batch may end less than once a minute."""
+    if len(samples) < 2:
         return 0.0
-    (began, first), (ended, last) = recent[0], recent[-1]
+    (began, first), (ended, last) = samples[0], samples[-1]
     return max(0.0, last - first) / (ended - began) if ended > began else 0.0
 
 

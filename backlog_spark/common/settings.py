@@ -299,8 +299,9 @@ _REGISTRY: Final = (
         bounds="auto, on, off",
         source="backlog_spark",
         description=(
-            "Show progress on stderr: a line for each source in backlog and for each switch. auto: only on a terminal "
-            "and in Jupyter; on: also in a log, for each commit."
+            "Show progress on stderr: a line for the start, each source in backlog, each switch and the end. auto: all "
+            "the time on a terminal and in Jupyter, once a minute in a file or a journal; on: there also for each "
+            "commit. It ends Spark's own progress bar."
         ),
         parser=_choice("auto", "on", "off"),
     ),

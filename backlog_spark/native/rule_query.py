@@ -28,6 +28,7 @@ from backlog_spark.decide.steps import Facts, Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.hybrid import CONF, NativeHybrid
 from backlog_spark.native.run_context import RunContext
+from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import QueryRuns
 from backlog_spark.spark.checkpoint.logs import Checkpoint
@@ -201,6 +202,9 @@ class NativeQuery(QueryRuns):
             "spark": self._spark.version,
         }
 
+    def _targets(self) -> list[str]:
+        return [self._to_table] if self._to_table else []
+
     def _described_run(self) -> dict[str, Any]:
         if self._is_bounded():
             why = "a phase that ends"
@@ -285,7 +289,13 @@ class NativeQuery(QueryRuns):
 
     def processAllAvailable(self) -> None:
         """Wait until all data present now are committed. For tests, like Spark's method."""
-        while True:
+        with ending_on_interrupt(self):
+            self._process_all()
+            if self.isEnding:
+                self._ended.wait()
+
+    def _process_all(self) -> None:
+        while self.isActive:
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
             run.processAllAvailable()
             busy = self._in_round or self._is_between_runs(run)

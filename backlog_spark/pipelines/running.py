@@ -64,7 +64,8 @@ def session_for(pipeline: Pipeline) -> SparkSession:
                 _set(active, name, text)
         register(active)
         return active
-    settings = {"spark.app.name": pipeline.pipeline.name, **_DELTA, **settings}
+    own = {"spark.app.name": pipeline.pipeline.name, "spark.ui.showConsoleProgress": "false"}
+    settings = {**own, **_DELTA, **settings}
     if "spark.jars" not in settings and "spark.jars.packages" not in settings and not _has_context():
         settings["spark.jars.packages"] = delta_package()
     launch(settings)

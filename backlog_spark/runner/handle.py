@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ class QueryHandle(Guided, ABC):
     _stopping: threading.Event
     _ending: threading.Event
     _failure: BaseException | None
+    _show: str
+    _summary: str
 
     @property
     @abstractmethod
@@ -88,6 +91,16 @@ class QueryHandle(Guided, ABC):
     def backlogProgress(self) -> BacklogProgress:
         """Rows, commits and restarts so far."""
         return self._tracker.progress
+
+    @property
+    def showsProgress(self) -> bool:
+        """Whether it prints its progress and its end itself: ``spark.backlog.progress`` is not off."""
+        return self._show != "off" and sys.stderr is not None  # a program without a console has none
+
+    @property
+    def summary(self) -> str:
+        """One line about what the query has done, after its end: rows, commits, time, targets. Empty while it runs."""
+        return self._summary
 
     # -- what a StreamingQuery offers -----------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Protocol
-
-from backlog_spark.common.failure_causes import first_line
 
 __all__ = ["ending_on_interrupt"]
 
@@ -28,6 +27,10 @@ class _Query(Protocol):
     def isActive(self) -> bool: ...
     @property
     def isEnding(self) -> bool: ...
+    @property
+    def showsProgress(self) -> bool: ...
+    @property
+    def summary(self) -> str: ...
     def exception(self) -> BaseException | None: ...
     def stop(self, *, after_batch: bool = False) -> None: ...
 
@@ -38,7 +41,7 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
 
     The first one lets each query end after its running batch, and says so on stderr. The block goes on and should
     return when the queries have ended. `KeyboardInterrupt` is raised then. A second one stops the queries at once. It
-    raises `KeyboardInterrupt` too.
+    raises `KeyboardInterrupt` too. A program that does not catch it ends without a traceback.
 
     If a query has failed, the first one raises nothing: the caller raises the failure. Both say it on stderr.
 
@@ -67,32 +70,41 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
     try:
         try:
             yield
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as raised:
             for query in queries:
                 _interrupted.discard(query)
                 if query.isActive:
                     query.stop()
-                    _say(f"Query {query.name} was stopped. Its next start replays the batch that was running.")
-                elif query.exception() is not None:
-                    _say_failure(query)
+                _say_end(query)
+            _leave_out_traceback(raised)
             raise
         if any(query in _interrupted for query in queries) and not any(query.isActive for query in queries):
             for query in queries:
                 _interrupted.discard(query)
-                if query.exception() is None:
-                    _say(f"Query {query.name} has ended after a whole batch.")
-                else:
-                    _say_failure(query)
+                _say_end(query)
             if all(query.exception() is None for query in queries):
-                raise KeyboardInterrupt
+                ended = KeyboardInterrupt()
+                _leave_out_traceback(ended)
+                raise ended
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _say_failure(query: _Query) -> None:
-    error = query.exception()
-    assert error is not None
-    _say(f"Query {query.name} has failed: {first_line(error)} Its next start replays the batch that failed.")
+def _say_end(query: _Query) -> None:
+    """Say how a query has ended, unless it has said so itself."""
+    if not query.showsProgress:
+        _say(query.summary)
+
+
+def _leave_out_traceback(raised: KeyboardInterrupt) -> None:
+    """Let the program end without a traceback if nobody catches this error: all was said already."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, found: TracebackType | None) -> None:
+        if error is not raised:
+            before(kind, error, found)
+
+    sys.excepthook = hook
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -135,7 +135,16 @@ class _Server:
     def __init__(self, host: str, port: int) -> None:
         import prometheus_client as client
 
-        self._registry = client.CollectorRegistry()
+        class Registry(client.CollectorRegistry):
+            """Without the time at which each series was created. It doubles the series, and the package's own switch
+            for it would change a program's other metrics."""
+
+            def collect(self) -> Iterator[client.Metric]:
+                for metric in super().collect():
+                    metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
+                    yield metric
+
+        self._registry = Registry()
         makers: dict[str, Any] = {"gauge": client.Gauge, "counter": client.Counter}
         self.metrics: dict[str, Any] = {
             m.name: client.Histogram(m.name, m.help, m.labels, registry=self._registry, buckets=m.buckets)

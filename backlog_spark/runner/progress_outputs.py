@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib.util
 import sys
@@ -10,16 +11,16 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
-__all__ = ["Output", "bar", "output_for"]
+__all__ = ["Output", "bar", "is_terminal", "output_for"]
 
 _WIDTH = 24
 _EVERY_S = 60.0
 """How long a log waits for its next line. A backlog in one commit may take hours."""
 
 
-def bar(share: float) -> str:
+def bar(share: float, width: int = _WIDTH) -> str:
     """A bar and its percentage, for a share from 0 to 1.
 
     Examples
@@ -27,15 +28,23 @@ def bar(share: float) -> str:
     >>> bar(0.25)
     '[######                  ]  25%'
     """
-    return f"[{('#' * int(share * _WIDTH)).ljust(_WIDTH)}] {share:4.0%}"
+    return f"[{('#' * int(share * width)).ljust(width)}] {share:4.0%}"
 
 
 class Output(ABC):
     """Shows lines. `say` may be called by any thread, the others by one."""
 
+    is_drawn: ClassVar[bool] = True
+    """Whether lines replace each other. A log keeps them all, so it gets few."""
+
+    @property
+    def width(self) -> int | None:
+        """Most characters of a line; None: any number."""
+        return None
+
     @abstractmethod
-    def show(self, lines: Sequence[str], commits: int) -> None:
-        """Show these lines instead of the last ones. ``commits``: how many there were."""
+    def show(self, lines: Sequence[str], news: object) -> None:
+        """Show these lines instead of the last ones. A log prints them at once if ``news`` is not equal to the last."""
 
     @abstractmethod
     def say(self, text: str) -> None:
@@ -46,22 +55,21 @@ class Output(ABC):
         """Called once, at the end."""
 
 
-def output_for(out: TextIO, *, is_default: bool, force: bool) -> Output | None:
-    """The output for a file object; None if nothing is to be shown.
-
-    Parameters
-    ----------
-    is_default : bool
-        The user has not chosen ``out``: in a notebook its cell is used.
-    force : bool
-        Show lines also in a log.
-    """
-    shell = _notebook() if is_default else None
-    if shell is not None:
+def output_for(out: TextIO, *, is_default: bool) -> Output:
+    """The output for a file object. ``is_default``: the user has not chosen it, so in a notebook it is the cell."""
+    if is_default and _notebook() is not None:
         return _Notebook()
-    if out.isatty() and importlib.util.find_spec("rich") is not None:
+    if is_terminal(out) and importlib.util.find_spec("rich") is not None:
         return _Terminal(out)
-    return _Lines(out) if force or out.isatty() else None
+    return _Lines(out)
+
+
+def is_terminal(out: TextIO | None) -> bool:
+    """Whether a file object is a terminal. One that is closed, or None, is none."""
+    try:
+        return out is not None and out.isatty()
+    except ValueError:
+        return False
 
 
 def _notebook() -> Any:
@@ -82,11 +90,18 @@ class _Terminal(Output):
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, lines: Sequence[str], commits: int) -> None:
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def show(self, lines: Sequence[str], news: object) -> None:
         from rich.text import Text
 
         # A cut line is readable, two half lines are not.
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+        # Spark's JVM writes its warnings from the cursor on: over this line and not behind it.
+        self._console.file.write("\r")
+        self._console.file.flush()
 
     def say(self, text: str) -> None:
         from rich.text import Text
@@ -107,7 +122,7 @@ class _Notebook(Output):
         self._lines: Sequence[str] = ()
         self._is_shown = False
 
-    def show(self, lines: Sequence[str], commits: int) -> None:
+    def show(self, lines: Sequence[str], news: object) -> None:
         with self._lock:
             if list(lines) != list(self._lines):
                 self._lines = lines
@@ -134,24 +149,27 @@ class _Notebook(Output):
 
 
 class _Lines(Output):
-    """Prints the lines after each commit, and now and then while a long batch runs."""
+    """Prints the lines when there is news, and once a minute."""
+
+    is_drawn = False
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._commits = -1
+        self._news: object = None
         self._lines: Sequence[str] = ()
         self._printed = 0.0
 
-    def show(self, lines: Sequence[str], commits: int) -> None:
+    def show(self, lines: Sequence[str], news: object) -> None:
         now = time.monotonic()
         is_due = now - self._printed >= _EVERY_S and list(lines) != list(self._lines)
-        if commits != self._commits or is_due:
-            self._commits, self._lines, self._printed = commits, lines, now
+        if news != self._news or is_due:
+            self._news, self._lines, self._printed = news, lines, now
             for line in lines:
                 self.say(line)
 
     def say(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone: the query goes on
+            print(text, file=self._out, flush=True)
 
     def close(self) -> None:
         """Nothing is open."""

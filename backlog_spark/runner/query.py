@@ -29,6 +29,7 @@ from backlog_spark.model.nodes import SourceNode, sources_of
 from backlog_spark.runner.assembly import QueryParts
 from backlog_spark.runner.batch_writer import BatchWriter
 from backlog_spark.runner.identity import operators_of
+from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.runner.query_progress import QueryTracker
 from backlog_spark.runner.runs import NEXT_RUN_S, QueryRuns
 from backlog_spark.spark.checkpoint.driver_claim import NewerDriver
@@ -141,6 +142,9 @@ class BacklogQuery(QueryRuns):
             "operators": list(operators_of(self._parts.node)),
             "spark": self._spark.version,
         }
+
+    def _targets(self) -> list[str]:
+        return self._parts.outputs.targets()
 
     def _described_run(self) -> dict[str, Any]:
         step = self._coordinator.step
@@ -323,8 +327,14 @@ class BacklogQuery(QueryRuns):
         """Wait until all data present now are committed. For tests, like Spark's method.
 
         Spark's method returns at once while a source waits for its next tick. This one also waits for an interval
-        without new data.
+        without new data. Ctrl-C works as in `awaitTermination`.
         """
+        with ending_on_interrupt(self):
+            self._process_all()
+            if self.isEnding:
+                self._ended.wait()
+
+    def _process_all(self) -> None:
         while True:
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
             run.processAllAvailable()

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 # A batch of the backlog may run for hours. An hour has 240 lines of it, a small part of the log.
 _ESTIMATE_S = 15.0
+# The first one comes as soon as there is one.
+_FIRST_S = 2.0
 
 
 class QueryEvents:
@@ -60,6 +62,7 @@ class QueryEvents:
         self._metrics: QueryMetrics | None = None  # when the query has a name
         self._switches = 0
         self._estimated = time.monotonic()
+        self._has_estimate = False
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an event of any kind."""
@@ -183,15 +186,18 @@ class QueryEvents:
             Estimates the rows of each source in backlog. It asks Spark.
         """
         now = time.monotonic()
-        if self._tracker.coordinator.is_processing_backlog and now - self._estimated >= _ESTIMATE_S:
+        every = _ESTIMATE_S if self._has_estimate else _FIRST_S
+        if self._tracker.coordinator.is_processing_backlog and now - self._estimated >= every:
             self._estimated = now
             try:
                 found = sources()
             except Exception as error:  # it is for display only
                 _log.debug("No estimate of query %s: %s", self._name(), first_line(error))
             else:
-                told = [{"name": each.name, "rows": round(each.rows), "total": each.total} for each in found]
-                self.add("estimate", after_batch=self._tracker.last_batch, sources=told)
+                self._has_estimate = self._has_estimate or any(each.rows or each.total for each in found)
+                if self._has_estimate:
+                    told = [{"name": each.name, "rows": round(each.rows), "total": each.total} for each in found]
+                    self.add("estimate", after_batch=self._tracker.last_batch, sources=told)
                 if self._metrics is not None:
                     self._metrics.estimated(found)
         if self._log is not None:

@@ -122,7 +122,19 @@ class QueryTracker:
     def began(self, decision: Decision) -> None:
         """Record the mode at the start. Called once, before any `took`."""
         with self.lock:
-            self._note((-1, decision, "the mode at the start"))
+            self._note((-1, decision, self._why_at_start(decision)))
+
+    def _why_at_start(self, decision: Decision) -> str:
+        flags, names = self.coordinator.flags, self.coordinator.names
+        sources = [names[number] for number in names if flags.get(number)]
+        if decision.mode is Mode.STREAM and self.coordinator.is_processing_backlog:
+            return "no interval during backlog is set"
+        if not self.coordinator.is_processing_backlog:
+            return "no source has backlog"
+        if not sources:
+            return "there is backlog"
+        one = len(sources) == 1
+        return f"source{'' if one else 's'} {', '.join(sources)} read{'s its' if one else ' their'} backlog"
 
     def took(self, report: ProgressReport, changes: Sequence[Change]) -> bool:
         """Record a committed batch, and the switches that followed from its report.

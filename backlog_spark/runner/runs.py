@@ -10,6 +10,7 @@ import contextlib
 import logging
 import platform
 import queue
+import sys
 import threading
 import time
 from abc import abstractmethod
@@ -24,15 +25,17 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.runner import running_queries
 from backlog_spark.runner.estimate import BacklogEstimate, SourceRows, rows_before
 from backlog_spark.runner.handle import QueryHandle
+from backlog_spark.runner.progress_outputs import is_terminal
 from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
 from backlog_spark.spark.checkpoint.offset_log import remove_unfinished
 from backlog_spark.spark.jvm.internals import fails_closed, is_usable
+from backlog_spark.spark.jvm.quiet import end_console_progress, filter_messages
 from backlog_spark.spark.jvm.session import session_listener
 from backlog_spark.spark.jvm.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -90,6 +93,8 @@ class QueryRuns(QueryHandle):
         self._failure: BaseException | None = None
         self._leaving = False
         self._thread: threading.Thread | None = None
+        self._began_at = time.monotonic()
+        self._summary = ""
 
     # -- for subclasses -------------------------------------------------------------------------------------
 
@@ -116,6 +121,10 @@ class QueryRuns(QueryHandle):
     @abstractmethod
     def _described(self) -> dict[str, Any]:
         """The query's sources, sinks and intervals, for the event log. No options: they may be secret."""
+
+    def _targets(self) -> Sequence[str]:
+        """Where the query writes, for people."""
+        return ()
 
     @abstractmethod
     def _described_run(self) -> dict[str, Any]:
@@ -192,6 +201,9 @@ class QueryRuns(QueryHandle):
             self._close()  # the event log is the other query's, which goes on
             raise
         try:
+            filter_messages(self._spark)
+            if self.showsProgress or not is_terminal(sys.stderr):
+                end_console_progress(self._spark)
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
                 self._recall()
@@ -222,12 +234,24 @@ class QueryRuns(QueryHandle):
     # -- following, in the runner's own thread --------------------------------------------------------------
 
     def _follow(self) -> None:
-        from backlog_spark.runner.progress_line import ProgressLine
+        from backlog_spark.runner.progress_line import ProgressLine, started_line
 
-        with contextlib.ExitStack() as stack:
-            if self._show != "off":
-                stack.enter_context(ProgressLine(self, force=self._show == "on"))
-            self._follow_runs()
+        try:
+            with contextlib.ExitStack() as stack:
+                line = None
+                if self.showsProgress:
+                    line = stack.enter_context(ProgressLine(self, every_commit=self._show == "on"))
+                    start = self.history[0] if self.history else None
+                    line.say(started_line(self._name, start, self.checkpointLocation))
+                try:
+                    self._follow_runs()
+                finally:
+                    self._summary = self._summarized()
+                    if line is not None:
+                        line.finish(self.summary)
+        finally:
+            self._release()
+            self._ended.set()
 
     def _follow_runs(self) -> None:
         try:
@@ -278,19 +302,28 @@ class QueryRuns(QueryHandle):
 
     def _wind_up(self) -> None:
         """Clean up after the last run. After a failure of the runner itself the Spark query may still run: stop it."""
+        if self._query is not None and self._failure is not None:
+            try:
+                self._query.stop()
+            except Exception as error:  # the JVM may be what failed
+                _log.warning("Query %s could not be stopped: %s", self._name, first_line(error))
+        if self._query is not None:
+            session_listener(self._spark).unsubscribe(str(self._query.id))
+        self._close()
+        self._events.ended(self._failure, was_stopped=self._stopping.is_set())
+
+    def _summarized(self) -> str:
+        from backlog_spark.runner.progress_line import ended_line
+
         try:
-            if self._query is not None and self._failure is not None:
-                try:
-                    self._query.stop()
-                except Exception as error:  # the JVM may be what failed
-                    _log.warning("Query %s could not be stopped: %s", self._name, first_line(error))
-            if self._query is not None:
-                session_listener(self._spark).unsubscribe(str(self._query.id))
-            self._close()
-            self._events.ended(self._failure, was_stopped=self._stopping.is_set())
-        finally:
-            self._release()
-            self._ended.set()
+            is_whole = self._checkpoint.latest_batch() == self._checkpoint.latest_committed()
+        except Exception:  # the JVM may be gone, and with it the batch that was running
+            is_whole = False
+        status = "FAILED" if self._failure is not None else "CANCELED" if self._stopping.is_set() else "FINISHED"
+        return ended_line(
+            self._name, status, self.backlogProgress, time.monotonic() - self._began_at, self._targets(),
+            failure="" if self._failure is None else first_line(self._failure), is_whole=is_whole,
+        )  # fmt: skip
 
     def _found_the_end(self, *, idle: bool) -> bool | None:
         """Whether a run that ended without an error reached its end; False if somebody stopped Spark's query.

@@ -38,6 +38,10 @@ class Outputs:
         """`Sink.described` of each output."""
         return {name: sink.described() for name, sink in self._sinks.items()}
 
+    def targets(self) -> list[str]:
+        """Where the outputs write, for people: paths, or the sinks' classes."""
+        return [str(sink.described().get("path") or type(sink).__name__) for sink in self._sinks.values()]
+
     def has_rows_of(self, output: str, spark: SparkSession, txn_app_id: str) -> bool:
         """`Sink.has_rows_of` of an output."""
         return self._sinks[output].has_rows_of(spark, _app_id(txn_app_id, output))

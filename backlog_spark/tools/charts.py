@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from backlog_spark.common.durations import in_words
-from backlog_spark.tools.history import Batch, History, Span, percentile, rate
+from backlog_spark.tools.history import NOT_RUNNING, Batch, History, Span, percentile, rate
 
 __all__ = [
     "Bucket",
     "Chart",
     "Line",
     "Scale",
+    "TimeAxis",
     "buckets",
     "charts",
     "clock",
@@ -34,6 +35,8 @@ _BUCKETS = 200
 """More points are narrower than a pixel of a phone."""
 _PIXEL = 0.25
 """Percent of the width: the narrowest bar, with its edge, has two pixels."""
+_GAP, _GAPS = 0.05, 0.2
+"""Longest gap in which the query did not run, and all gaps together, as parts of the time that it ran."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,46 @@ class Chart:
     rows: tuple[tuple[str, ...], ...]
 
 
+class TimeAxis:
+    """Maps times to x. A time in which the query did not run is drawn short, else a night of it takes the whole width.
+
+    Parameters
+    ----------
+    history : History
+    """
+
+    def __init__(self, history: History) -> None:
+        gaps = [span for span in history.spans if span.mode == NOT_RUNNING]
+        ran = max(history.ended - history.began, 1) - sum(gap.ended - gap.began for gap in gaps)
+        widest = max(ran, 1) * min(_GAP, _GAPS / max(len(gaps), 1))
+        self._began = history.began
+        # Where each gap begins and ends, how long it is drawn, and how much longer it is
+        self._gaps = [
+            (gap.began, gap.ended, min(float(gap.ended - gap.began), widest)) for gap in gaps if gap.ended > gap.began
+        ]
+        self._length = max(self._drawn(history.ended), 1.0)
+        self.shortened = sum(end - begin for begin, end, drawn in self._gaps if drawn < end - begin)
+        """Milliseconds of the gaps that are drawn shorter than they are."""
+
+    def _drawn(self, at: int) -> float:
+        drawn = float(at - self._began)
+        for begin, end, length in self._gaps:
+            if at > begin:
+                within = min(at, end) - begin
+                drawn -= within - length * within / (end - begin)
+        return drawn
+
+    def x(self, at: int) -> float:
+        """0 at the first event to 1000 at the last one."""
+        return self._drawn(at) * _WIDTH / self._length
+
+
 class Scale:
     """Maps times to x, and values to y.
 
     Parameters
     ----------
-    began, ended : int
-        Milliseconds since 1970.
+    times : TimeAxis
     values : sequence of float
         All values of the chart.
     text : callable
@@ -123,9 +159,9 @@ class Scale:
     """
 
     def __init__(
-        self, began: int, ended: int, values: Sequence[float], text: Callable[[float], str], *, logarithmic: bool
+        self, times: TimeAxis, values: Sequence[float], text: Callable[[float], str], *, logarithmic: bool
     ) -> None:
-        self._began, self._span = began, max(ended - began, 1)
+        self._times = times
         known = [value for value in values if math.isfinite(value)]
         self._log = logarithmic
         self._low: float
@@ -140,7 +176,7 @@ class Scale:
 
     def x(self, at: int) -> float:
         """0 to 1000."""
-        return round((at - self._began) * _WIDTH / self._span, 1)
+        return round(self._times.x(at), 1)
 
     def y(self, value: float) -> float:
         """200 at the bottom to 0 at the top."""
@@ -285,7 +321,7 @@ def _chart(
     logarithmic: bool = False,
 ) -> Chart:
     every = [found for _, _, value in values for b in points if (found := value(b)) is not None]
-    scale = Scale(history.began, history.ended, every, text, logarithmic=logarithmic)
+    scale = Scale(TimeAxis(history), every, text, logarithmic=logarithmic)
     lines = []
     for name, style, value in values:
         known = [(scale.x(b.at), None if (found := value(b)) is None else (scale.y(found), found), b) for b in points]
@@ -330,10 +366,11 @@ def _paths(points: Sequence[tuple[float, float | None]]) -> list[str]:
 
 def mode_bars(history: History) -> list[tuple[float, float, Span]]:
     """Left edge and width in percent of each time in a mode. Of several within a pixel the first is shown."""
-    total = max(history.ended - history.began, 1)
+    times = TimeAxis(history)
     bars: list[tuple[float, float, Span]] = []
     for span in history.spans:
-        left, width = (span.began - history.began) * 100 / total, (span.ended - span.began) * 100 / total
+        left = times.x(span.began) / 10
+        width = times.x(span.ended) / 10 - left
         if not bars or width >= _PIXEL or round(left / _PIXEL) != round(bars[-1][0] / _PIXEL):
             bars.append((round(left, 3), round(width, 3), span))
     return bars

@@ -119,7 +119,7 @@ def report(checkpoint: str, output: str, as_json: bool) -> None:
 
     stored = StoredCheckpoint(checkpoint)
     if as_json:
-        tell_json(dataclasses.asdict(read_history(stored.events)))
+        tell_json(dataclasses.asdict(read_history(stored.events, runs=stored.driver_runs)))
         return
     made = printable(page(stored), keep="\n\t")
     if output == "-":
@@ -136,7 +136,10 @@ def report(checkpoint: str, output: str, as_json: bool) -> None:
     "--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON when the server answers."
 )
 def ui(checkpoints: tuple[str, ...], port: int, as_json: bool) -> None:
-    """Serve the report pages of CHECKPOINTS on 127.0.0.1, and keep them up to date. Ctrl-C ends it."""
+    """Serve the report pages of CHECKPOINTS on 127.0.0.1, and keep them up to date. Ctrl-C ends it.
+
+    A checkpoint need not exist yet: its page waits for the query's start.
+    """
     from backlog_spark.tools.ui import LiveServer
 
     server = LiveServer(checkpoints, port)
@@ -146,6 +149,9 @@ def ui(checkpoints: tuple[str, ...], port: int, as_json: bool) -> None:
         tell_json(found, indent=None)
     else:
         tell(f"Open {server.url} (Ctrl-C ends this command)")
+    for each in server.watched:
+        if not each.read().is_there:
+            say(f"There is no checkpoint at {each.location} yet: its page waits for the query's start.")
     try:
         server.serve_forever()
     except KeyboardInterrupt:

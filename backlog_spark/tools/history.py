@@ -12,6 +12,7 @@ from backlog_spark.common import figures
 
 __all__ = [
     "LIFE",
+    "NOT_RUNNING",
     "Batch",
     "Estimate",
     "Event",
@@ -26,6 +27,8 @@ __all__ = [
 
 _RATE_OVER_MS = 60_000
 """The present rate is that of the batches of so many milliseconds: one batch alone varies too much."""
+NOT_RUNNING = "not running"
+"""The mode of a `Span` between two processes of the query."""
 LIFE = ("start", "end", "refused")
 """The kinds of events that say whether the query runs."""
 
@@ -106,7 +109,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Span:
-    """A time in one mode: "backlog", "stream" or "not running". Times are milliseconds since 1970."""
+    """A time in one mode: "backlog", "stream" or `NOT_RUNNING`. Times are milliseconds since 1970."""
 
     mode: str
     began: int
@@ -134,7 +137,8 @@ class History:
     ----------
     query : str
     status : str
-        "running or killed", "finished", "stopped", "failed" or "start refused".
+        "running", "killed", "running or killed" if its machine is another one, "finished", "stopped", "failed" or
+        "start refused".
     error : str
         Of the last end or refused start.
     mode : str
@@ -183,6 +187,15 @@ class History:
         return [estimate for estimate in self.estimates if estimate.at > ended]
 
     @property
+    def done(self) -> tuple[int, int] | None:
+        """Rows of the backlog that are read, and an estimate of all its rows; None if that is unknown, or after it."""
+        if self.mode != "backlog":
+            return None
+        running = self._running[-1:]
+        rows, total = (running[0].rows, running[0].total) if running else (self.backlog_rows, self.backlog_total or 0)
+        return (rows, max(rows, total)) if total else None
+
+    @property
     def behind(self) -> int | None:
         """Rows of the backlog that are not read yet; 0 after it, None if unknown."""
         if self.mode != "backlog" and not (self.batches and self.batches[-1].behind):
@@ -194,7 +207,8 @@ class History:
     @property
     def rate(self) -> float:
         """Rows per second of the newest batches with rows of the same phase; 0.0 without one."""
-        if found := figures.recent_rate([(estimate.at / 1000, estimate.rows) for estimate in self._running]):
+        running = [(estimate.at / 1000, estimate.rows) for estimate in self._running]
+        if found := figures.recent_rate(running) or figures.whole_rate(running):
             return found
         newest = next((batch for batch in reversed(self.batches) if batch.rows), None)
         if newest is None:
@@ -248,13 +262,15 @@ def status_of(last: dict[str, Any], *, runs: bool | None = None) -> str:
             return str(last.get("status", ""))
 
 
-def read_history(events: Sequence[dict[str, Any]]) -> History:
+def read_history(events: Sequence[dict[str, Any]], *, runs: bool | None = None) -> History:
     """The story that an event log tells.
 
     Parameters
     ----------
     events : sequence of dict
         As `StoredCheckpoint.events` has them: oldest first.
+    runs : bool, optional
+        Whether the process of the query runs. Default: that is unknown.
     """
     started = newest(events, "start")
     lines = {event["batch"]: event for event in events if event["kind"] == "batch"}
@@ -263,10 +279,10 @@ def read_history(events: Sequence[dict[str, Any]]) -> History:
     batches = sorted((_batch(line) for line in lines.values()), key=lambda batch: batch.number)
     last = newest(events, *LIFE)
     spans = _spans(events)
-    modes = [span.mode for span in spans if span.mode != "not running"]
+    modes = [span.mode for span in spans if span.mode != NOT_RUNNING]
     return History(
         query=str(events[-1]["query"]) if events else "",
-        status=status_of(last),
+        status=status_of(last, runs=runs),
         error=str(last.get("error", "")),
         mode=modes[-1] if modes else "unknown",
         began=_ms(events[0]["at"]) if events else 0,
@@ -337,17 +353,17 @@ def _spans(events: Iterable[dict[str, Any]]) -> list[Span]:
     last = 0
     for event in events:
         before, last = last, max(last, _ms(event["at"]))
-        if event["kind"] in ("start", "refused") and mode not in ("", "not running"):
+        if event["kind"] in ("start", "refused") and mode not in ("", NOT_RUNNING):
             close(before)
-            mode, began, why = "not running", before, "killed: it wrote no end"
+            mode, began, why = NOT_RUNNING, before, "killed: it wrote no end"
         elif event["kind"] == "switch":
             close(last)
             mode, began, why = str(event["mode"]), last, str(event.get("why", ""))
         elif event["kind"] == "end":
             close(last)
-            mode, began, why = "not running", last, str(event.get("status", ""))
+            mode, began, why = NOT_RUNNING, last, str(event.get("status", ""))
     close(last)
-    if mode and not any(span.began == began for span in spans) and mode != "not running":
+    if mode and not any(span.began == began for span in spans) and mode != NOT_RUNNING:
         spans.append(Span(mode, began, began, why))
     return spans
 

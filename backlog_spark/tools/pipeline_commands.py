@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from backlog_spark.common.durations import in_words
 from backlog_spark.common.printable import printable
 from backlog_spark.errors import BacklogError
 from backlog_spark.tools.output import say, show, table, tell, tell_json
@@ -64,7 +65,8 @@ def run(file: str, as_json: bool) -> None:
     pipeline = load(file)
     spark = session_for(pipeline)
     queries = start(pipeline, spark)
-    for query in queries:
+    silent = [query for query in queries if not query.showsProgress]
+    for query in silent:
         say(f"Query {query.name} runs; its checkpoint is {query.checkpointLocation}.")
     try:
         finished = wait(queries)
@@ -73,7 +75,8 @@ def run(file: str, as_json: bool) -> None:
     if as_json:
         tell_json(ended(queries))
     elif finished:
-        say("All sources have come to their end.")
+        for query in silent:
+            say(query.summary)
 
 
 @click.command()
@@ -292,6 +295,23 @@ def reset(file: str, target: bool, yes: bool, force: bool, as_json: bool) -> Non
         say("Nothing was deleted. Add --yes to delete it.")
 
 
+def _comparison(results: Sequence[Verification]) -> Table:
+    kinds = ("missing", "extra", "different", "doubled")
+    rows = [
+        (
+            ", ".join(result.tables),
+            result.target,
+            f"{result.source_rows:,}",
+            f"{result.target_rows:,}",
+            ", ".join(f"{getattr(result, kind):,} {kind}" for kind in kinds if getattr(result, kind)) or "equal",
+            f"version {result.version}, {result.position}",
+            in_words(result.seconds),
+        )
+        for result in results
+    ]
+    return table(("source", "target", "source rows", "target rows", "result", "compared at", "took"), rows)
+
+
 @click.command()
 @_file
 @click.option("--repair", is_flag=True, help="Give keys that differ the source's rows. The query must be stopped.")
@@ -310,7 +330,9 @@ def verify(file: str, repair: bool, max_rows_per_second: int | None, as_json: bo
     if as_json:
         tell_json([_verification(name, result) for name, result in results])
     else:
+        show(_comparison([result for _, result in results]))
         for _, result in results:
-            tell(str(result))
+            if result.details:
+                tell("\n".join([f"{', '.join(result.tables)}:", *result.details]))
     if any(not result.is_equal and not result.repaired for _, result in results):
         sys.exit(1)

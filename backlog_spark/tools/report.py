@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import in_words
 from backlog_spark.common.requirements import required
-from backlog_spark.tools.charts import charts, clock, mode_bars, thousands
+from backlog_spark.tools.charts import TimeAxis, charts, clock, mode_bars, thousands
 from backlog_spark.tools.history import History, percentile, read_history
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 
@@ -32,7 +32,7 @@ def page(checkpoint: StoredCheckpoint, *, live: bool = False) -> str:
     live : bool
         With the script that `backlog_spark.tools.ui` serves. Default: without any script.
     """
-    history = read_history(checkpoint.events)
+    history = read_history(checkpoint.events, runs=checkpoint.driver_runs)
     title = f"{history.query or 'A query'}: backlog_spark"
     return templates().get_template("report.html").render(title=title, live=live, **_values(checkpoint, history))
 
@@ -60,6 +60,7 @@ def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
     return {
         "h": history,
         "location": checkpoint.location,
+        "there": checkpoint.is_there,
         "now": round(time.time() * 1000),
         "facts": _facts(history),
         "bars": mode_bars(history),
@@ -77,6 +78,8 @@ def _values(checkpoint: StoredCheckpoint, history: History) -> dict[str, Any]:
         ],
         "life": history.of_kind("start", "restart", "refused", "end")[-_LAST_EVENTS:],
         "restarts": f"{restarts} restart{'' if restarts == 1 else 's'} after failures.",
+        "shortened": in_words(TimeAxis(history).shortened / 1000) if TimeAxis(history).shortened else "",
+        "age": in_words(max(0, round(time.time()) - history.ended // 1000)),
         "clock": clock,
         "seconds": in_words,
     }
@@ -96,10 +99,15 @@ def _facts(history: History) -> list[tuple[str, str]]:
         if took:
             told = f"{commits['backlog']:,} commit{'' if commits['backlog'] == 1 else 's'}{since}"
             facts.append(("time in backlog", f"{in_words(took)}, {told}"))
+    if history.done:
+        done, total = history.done
+        share = f"{done / total:.0%} of about {thousands(total)} rows"
+        facts.append(("backlog done", share if done else f"reading the first of about {thousands(total)} rows"))
     if history.behind:
         left = history.seconds_left
         facts.append(("rows behind", thousands(history.behind)))
-        facts.append(("time left", "unknown" if left is None else f"about {in_words(left)}"))
+        if left is not None:
+            facts.append(("time left", f"about {in_words(left)}"))
     facts.append(("live commits", f"{commits['live']:,}{since}"))
     facts.append(("rate", f"{thousands(history.rate)} rows/s"))
     if waits := history.freshness():

@@ -37,14 +37,14 @@ class LiveServer(ThreadingHTTPServer):
     Parameters
     ----------
     locations : sequence of str
-        The queries' checkpoints, which exist.
+        The queries' checkpoints. One that is not there yet is waited for.
     port : int
         0 for a free one. ``url`` has it.
 
     Raises
     ------
     SettingError
-        If a checkpoint is missing, or the port is taken.
+        If a location cannot be opened, or is something else than a checkpoint, or the port is taken.
     """
 
     daemon_threads = True
@@ -81,10 +81,10 @@ class _Watched:
     def __init__(self, location: str) -> None:
         self.location = location
         self._texts: dict[str, str] = {}
-        StoredCheckpoint(location)
+        self.read()
 
     def read(self) -> StoredCheckpoint:
-        return StoredCheckpoint(self.location, self._texts)
+        return StoredCheckpoint(self.location, self._texts, waits=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -130,14 +130,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        names: list[str] | None = None
+        seen: object = None
         switches, silent = None, 0.0
         while not self.server.stopping.is_set():
             began = time.monotonic()
             checkpoint = watched.read()
-            if checkpoint.event_files != names:
-                names, silent = checkpoint.event_files, 0.0
-                history = read_history(checkpoint.events)
+            found_now = checkpoint.event_files, checkpoint.driver_runs
+            if found_now != seen:
+                seen, silent = found_now, 0.0
+                history = read_history(checkpoint.events, runs=checkpoint.driver_runs)
                 found = history.of_kind("switch")
                 said = ""
                 if switches is not None and len(found) > switches:
@@ -172,7 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
 def _index(checkpoints: Sequence[StoredCheckpoint]) -> str:
     queries = []
     for number, checkpoint in enumerate(checkpoints):
-        history = read_history(checkpoint.events)
-        state = f"{history.status}, {history.mode}" if history.query else "without an event log"
+        history = read_history(checkpoint.events, runs=checkpoint.driver_runs)
+        nothing = "without an event log" if checkpoint.is_there else "not started yet"
+        state = f"{history.status}, {history.mode}" if history.query else nothing
         queries.append((number, history.query or checkpoint.location, state, checkpoint.location))
     return report.templates().get_template("index.html").render(queries=queries)

@@ -7,12 +7,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from backlog_spark.runner.progress_outputs import Output, bar, output_for
+from backlog_spark.runner.progress_outputs import bar, output_for
 from backlog_spark.verification.row_comparison import PART
 
 if TYPE_CHECKING:
@@ -81,44 +80,49 @@ class ChangedKeys:
             yield from self.tables.keys_changed(self.since, self.until)
 
 
-def render(chunks: int, total: int, rows: int, seconds: float) -> str:
+def render(name: str, chunks: int, total: int, rows: int, seconds: float) -> str:
     """The progress line.
 
     Examples
     --------
-    >>> render(3, 12, 300_000, 10.0)
-    'verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s'
+    >>> render("shop.orders", 3, 12, 300_000, 10.0)
+    'verify shop.orders [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s'
     """
     share = min(1.0, chunks / total) if total else 1.0
     rate = rows / seconds if seconds > 0 else 0
-    return f"verify {bar(share)}  {chunks} of {total} chunks  {rows:,} rows  {rate:,.0f} rows/s"
+    return f"verify {name} {bar(share)}  {chunks} of {total} chunks  {rows:,} rows  {rate:,.0f} rows/s"
 
 
 class ReadingLine:
-    """Shows the progress of a `ChunkReader` on a terminal or in a notebook."""
+    """Shows the progress of a `ChunkReader`: on a terminal and in a notebook all the time, in a log once a minute.
 
-    def __init__(self, reader: ChunkReader) -> None:
+    Parameters
+    ----------
+    reader : ChunkReader
+    name : str
+        What is read.
+    """
+
+    def __init__(self, reader: ChunkReader, name: str) -> None:
         self._reader = reader
-        self._output = output_for(sys.stderr, is_default=True, force=False)
+        self._name = name
+        self._output = output_for(sys.stderr, is_default=True)
         self._stop = threading.Event()
         self._began = time.monotonic()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._loop, name="verify-progress", daemon=True)
 
     def __enter__(self) -> ReadingLine:
-        if self._output is not None:
-            loop = partial(self._loop, self._output)
-            self._thread = threading.Thread(target=loop, name="verify-progress", daemon=True)
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
-    def _loop(self, output: Output) -> None:
+    def _loop(self) -> None:
         reader = self._reader
         while not self._stop.wait(_EVERY_S):
             seconds = time.monotonic() - self._began
-            output.show([render(reader.chunks.value, reader.tables.chunks, reader.rows.value, seconds)], commits=0)
-        output.close()
+            line = render(self._name, reader.chunks.value, reader.tables.chunks, reader.rows.value, seconds)
+            self._output.show([line], news=None)
+        self._output.close()

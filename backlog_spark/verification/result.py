@@ -129,7 +129,15 @@ class Verification:
         raise TargetDiffers(f"The target differs. {self.summary}.", "The result's `differences` has the first keys.")
 
     def __repr__(self) -> str:
-        lines = [f"Verification({self.summary})"]
+        return f"Verification({self.summary})"
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *self.details])
+
+    @property
+    def details(self) -> list[str]:
+        """Lines of the first differing keys, of what was not compared and of repairs; none if there is none of it."""
+        lines = []
         if self.left_out:
             lines.append(f"  not compared: {', '.join(self.left_out)}")
         lines += [f"  {difference}" for difference in self.differences]
@@ -137,4 +145,4 @@ class Verification:
             lines.append(f"  and {self.count - len(self.differences):,} more")
         if self.repaired:
             lines.append(f"  repaired: {self.repaired:,}")
-        return "\n".join(lines)
+        return lines

@@ -32,6 +32,9 @@ from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.sinks.delta.upsert import DeltaUpsert
+from backlog_spark.spark.jvm import delta_log
+from backlog_spark.spark.jvm.quiet import end_console_progress, filter_messages
+from backlog_spark.spark.jvm.session import session_copy
 from backlog_spark.spark.plan.batch_frames import empty_frame
 from backlog_spark.spi.registry import table_names, tables_at
 from backlog_spark.verification.delta_rows import TargetVersion, rows_at
@@ -59,6 +62,7 @@ __all__ = ["verify", "verify_tables"]
 _log = logging.getLogger(__name__)
 
 _SMALLEST_CHUNK: Final = 2_000
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 # Errors of Spark and Delta if files of a version are gone.
 _GONE: Final = (
     "FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "DELTA_VERSION_NOT_FOUND",
@@ -246,7 +250,24 @@ def both_sides(
             "keys", list(one.keys), f"are not the source's key ({', '.join(tables.key)}).",
             "Such a target is not a copy of the source.",
         )  # fmt: skip
-    return BothSides(query.spark, one, target, tables, offset, lambda: query.newest(table))
+    return BothSides(
+        _sized_session(query.spark, tables.chunks), one, target, tables, offset, lambda: query.newest(table)
+    )
+
+
+def _sized_session(spark: SparkSession, chunks: int) -> SparkSession:
+    """A session whose shuffles have as many tasks as the source has chunks, or as there are cores.
+
+    By default Spark shuffles into 200 tasks, and Delta reads its log with 50, however few rows there are: half a minute
+    a table on two cores.
+    """
+    made = session_copy(spark)
+    if made is not spark:
+        most, cores = int(str(spark.conf.get(_SHUFFLE_PARTITIONS))), spark.sparkContext.defaultParallelism
+        made.conf.set(_SHUFFLE_PARTITIONS, str(min(most, max(chunks, cores))))
+        for name, value in delta_log.snapshot_conf(made).items():
+            made.conf.set(name, value)
+    return made
 
 
 def compare(
@@ -325,7 +346,9 @@ class _Comparison:
 
         found = compared(self._source(), self._target, keys, self._values).persist(StorageLevel.DISK_ONLY)
         try:
-            with ReadingLine(self._reader):
+            filter_messages(at.spark)
+            end_console_progress(at.spark)
+            with ReadingLine(self._reader, _named(at.tables.tables)):
                 counts = found.groupBy("kind").agg(
                     F.count("*").alias("keys"),
                     F.sum("source").alias("source"),
@@ -417,6 +440,10 @@ def _check_types(at: BothSides, target: StructType, fields: Sequence[StructField
                 f"{at.target.path}.",
                 "If the source was altered, verify again after the query has read the statement.",
             )
+
+
+def _named(tables: Sequence[str]) -> str:
+    return tables[0] if len(tables) == 1 else f"{len(tables)} tables"
 
 
 def _values_of(row: Any, names: Sequence[str]) -> dict[str, Any] | None:

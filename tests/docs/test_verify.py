@@ -27,7 +27,7 @@ def test_the_page_shows_a_result_as_it_is_printed() -> None:
             bs.Difference("missing", {"id": 17}), bs.Difference("different", {"id": 1204}, ("amount", "state")),
         ),
     )  # fmt: skip
-    assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [repr(found)]
+    assert re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL) == [str(found)]
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_the_examples_find_and_repair_a_difference(
     with pytest.raises(bs.TargetDiffers):
         exec(COMPARE, names)
     told = capsys.readouterr().out
-    assert "Verification(1 missing, 1 different: verify.orders" in told
+    assert told.startswith("1 missing, 1 different: verify.orders")
     assert told.splitlines()[1:] == ["  different id=3: v", "  missing id=17"]
     elsewhere = ELSEWHERE.replace("/lake/_checkpoints/orders", f"{tmp_path}/checkpoint")
     exec(elsewhere.replace("/lake", str(tmp_path)), names)

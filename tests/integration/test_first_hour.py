@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -50,8 +52,65 @@ def run(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedPr
     script = textwrap.dedent(SESSION) + textwrap.dedent(code)
     return subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], env={**os.environ, **environment}, capture_output=True,
-        text=True, timeout=300,
+        text=True, timeout=600, start_new_session=True,
     )  # fmt: skip
+
+
+KEYED = """
+    import signal, threading, time
+    from pathlib import Path
+    from backlog_spark.spi import add_connector
+
+    add_connector("lines", "examples.lines_source", "LinesDataSource")
+    root = Path(sys.argv[1])
+    (root / "lines").write_text("a\\nb\\n" * 20)
+
+    class Counts(bs.Sink):
+        def open(self, context):
+            pass
+
+        def write(self, batch_df, batch):
+            batch_df.collect()
+
+    def end():
+        while query.isProcessingBacklog:
+            time.sleep(0.1)
+        with open(root / "lines", "a") as more:
+            more.write("a\\n")
+        while not query.backlogProgress.commits_after:
+            time.sleep(0.1)
+        os.killpg(0, signal.SIGINT)  # as a terminal does
+
+    lines = bs.source("lines", name="lines", path=root / "lines")
+    writer = lines.key_by("line").aggregate("count(*) AS n").write("counts")
+    writer = writer.trigger(processing_time="100 ms", interval_during_backlog=0)
+    query = writer.option("checkpointLocation", str(root / "c")).to(Counts()).start(spark)
+    threading.Thread(target=end, daemon=True).start()
+    query.awaitTermination()
+    print("not reached")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_log_has_our_lines_and_a_good_run_has_no_others(tmp_path: Path) -> None:
+    """A keyed query in a session of the user's own, with its output in a file, until Ctrl-C."""
+    done = run(KEYED, tmp_path, PYSPARK_PYTHON=sys.executable, BACKLOG_SPARK_INTERNALS="on")
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, ""), done.stderr[-3000:]
+    text, begin = done.stderr, "Query counts has started in backlog mode, without a commit until the backlog ends."
+    assert begin in text, text[-3000:]
+    lines = text[text.index(begin) :].splitlines()
+    # Spark's own start, before there is a query, is the user's.
+    assert lines[0] == f"{begin} Its checkpoint is {tmp_path}/c."
+    switch = "counts: stream mode from batch 1 on, because source lines has left its backlog"
+    assert lines.index(switch) < lines.index(
+        "Query counts ends after its running batch. Press Ctrl-C again to end it at once."
+    )
+    assert re.fullmatch(
+        r"Query counts has ended after a whole batch: 41 rows in 2 commits, .* s, to Counts\.", lines[-1]
+    )
+    ours = re.compile(r"(Query counts|counts:|lines:) .*")
+    assert [line for line in lines if not ours.fullmatch(line)] == []
 
 
 @pytest.mark.slow

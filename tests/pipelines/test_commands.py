@@ -226,7 +226,12 @@ def test_run_verify_and_reset(spark: SparkSession, mysql: MySQLServer, tmp_path:
     spark.sql(f"DELETE FROM delta.`{tmp_path}/t` WHERE id = 2")
     made = invoke("verify", str(file))
     assert made.exit_code == 1
-    assert "missing id=2" in made.output
+    lines = made.stdout.splitlines()
+    [row] = [line for line in lines if "1 missing" in line]
+    assert [cell.strip() for cell in row.split("│")][1:6] == [
+        "checked.orders", f"file:{tmp_path}/t", "2", "1", "1 missing",
+    ]  # fmt: skip
+    assert lines[-2:] == ["checked.orders:", "  missing id=2"]
     assert invoke("verify", str(file), "--repair").exit_code == 0
     assert invoke("verify", str(file)).exit_code == 0
     told = invoke("reset", str(file), "--target")

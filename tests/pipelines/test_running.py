@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -220,7 +222,9 @@ pipeline:
         assert process.wait(LIMIT_S) == 0, log.read_text()
     told = log.read_text()
     assert "Query stopped ends after its running batch. Press Ctrl-C again to end it at once." in told
-    assert "Query stopped has ended after a whole batch." in told
+    assert re.search(
+        r"Query stopped has ended after a whole batch: [\d,]+ rows in \d+ commits?, .* s, to file:.*/t\.", told
+    )
     assert '"status": "CANCELED"' in told
     offsets = {path.name for path in (tmp_path / "c" / "offsets").glob("[0-9]*")}
     assert offsets == {path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")}
@@ -281,6 +285,17 @@ print(json.dumps({
 """
 
 
+def repository(folder: Path) -> Path:
+    """A Maven repository with the empty package ``own:thing:1.0``."""
+    version = folder / "own" / "thing" / "1.0"
+    version.mkdir(parents=True)
+    names = "<groupId>own</groupId><artifactId>thing</artifactId><version>1.0</version>"
+    (version / "thing-1.0.pom").write_text(f"<project><modelVersion>4.0.0</modelVersion>{names}</project>")
+    with zipfile.ZipFile(version / "thing-1.0.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize(
@@ -303,6 +318,8 @@ def test_no_setting_is_on_a_command_line(tmp_path: Path, theirs: str | None) -> 
         "spark.own.a": "pipeline", "spark.own.c": "pipeline", "spark.hadoop.own.key": secret, "spark.own.empty": "",
         "spark.own.spaces": f"  {secret}  ", "spark.driver.memory": "600m",
         "spark.driver.extraJavaOptions": "-Down.property=set", "spark.backlog.progress": "off",
+        "spark.jars.packages": "own:thing:1.0", "spark.jars.repositories": repository(tmp_path / "repository").as_uri(),
+        "spark.jars.ivy": f"{tmp_path}/ivy",
     }  # fmt: skip
     file.write_text(
         f"source: {{type: rate}}\nsink: {{type: delta_append, path: {tmp_path}/t}}\n"
@@ -316,6 +333,9 @@ def test_no_setting_is_on_a_command_line(tmp_path: Path, theirs: str | None) -> 
         [sys.executable, str(probe), str(file), *more], env=environment, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
+    assert "Getting own:thing:1.0 and what it needs." in done.stderr
+    assert not re.search(r"^(::|\t)|own#thing", done.stderr, re.MULTILINE), "what Ivy says about it"
+    assert (tmp_path / "ivy" / "jars" / "own_thing-1.0.jar").exists()
     found = json.loads(done.stdout.splitlines()[-1])
     words = "\n".join(found["commands"])
     assert "backlog-spark-" in words  # the JVM's command line is among them

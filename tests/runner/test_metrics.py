@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -101,6 +102,16 @@ def test_a_backlog_a_switch_and_live_batches() -> None:
         ("query_state_rows",): 0,
     }.items():
         assert found[f"backlog_spark_{name}", *labels] == pytest.approx(value), name
+
+
+def test_only_the_documented_series_are_served() -> None:
+    """And none for the time at which each was created, which would double them."""
+    server = served(parse_settings({"spark.backlog.metrics.port": "0"}))
+    assert server is not None
+    QueryMetrics(server, "series").started({"orders": True})
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
+        names = {line.split("{")[0] for line in answer.read().decode().splitlines() if line and line[0] != "#"}
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in names} == set(METRICS)
 
 
 def test_it_is_off_by_default() -> None:

@@ -19,7 +19,8 @@ from .test_query_progress import ON, began, report, source, take
 
 
 def events(monkeypatch: pytest.MonkeyPatch, *, in_backlog: bool) -> tuple[QueryEvents, Files]:
-    monkeypatch.setattr(query_events, "_ESTIMATE_S", 0.0)
+    for name in ("_ESTIMATE_S", "_FIRST_S"):
+        monkeypatch.setattr(query_events, name, 0.0)
     tracker, files = began("orders", ON, {0: in_backlog}, {0: "orders"}), Files()
     return QueryEvents(lambda: "orders", files, tracker, parse_settings({})), files
 
@@ -34,6 +35,14 @@ def test_a_running_batch_of_the_backlog_is_estimated(monkeypatch: pytest.MonkeyP
     [line] = told(files)
     assert (line["kind"], line["after_batch"]) == ("estimate", -1)
     assert line["sources"] == [{"name": "orders", "rows": 13, "total": 100}]
+
+
+def test_the_first_estimate_comes_when_something_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, files = events(monkeypatch, in_backlog=True)
+    monkeypatch.setattr(query_events, "_ESTIMATE_S", 1_000.0)
+    for rows, total in ((0.0, 0), (0.0, 100), (50.0, 100)):
+        made.look(lambda rows=rows, total=total: [SourceRows("orders", rows, total)])
+    assert [line["sources"][0]["total"] for line in told(files)] == [100]
 
 
 def test_an_estimate_that_fails_does_not_reach_the_query(monkeypatch: pytest.MonkeyPatch) -> None:

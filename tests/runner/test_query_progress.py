@@ -50,6 +50,22 @@ def switches(made: QueryTracker) -> list[tuple[int, Mode, int | None]]:
     return [(s.batch_id, s.mode, s.commit_interval_ms) for s in made.history]
 
 
+@pytest.mark.parametrize(
+    ("intervals", "flags", "names", "why"),
+    [
+        (ON, {0: True}, {0: "orders"}, "source orders reads its backlog"),
+        (ON, {0: True, 1: False, 2: True}, {0: "a", 1: "b", 2: "c"}, "sources a, c read their backlog"),
+        (ON, {0: True}, {}, "there is backlog"),
+        (ON, {0: False}, {0: "orders"}, "no source has backlog"),
+        (OFF, {0: True}, {0: "orders"}, "no interval during backlog is set"),
+    ],
+)
+def test_the_first_mode_has_a_reason(
+    intervals: Intervals, flags: dict[int, bool], names: dict[int, str], why: str
+) -> None:
+    assert [switch.why for switch in began("q", intervals, flags, names).history] == [why]
+
+
 def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
     made = tracker()
     take(made, report(0, source(0, None, 1, 100, (True, True), total=150)))

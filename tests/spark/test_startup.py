@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,6 +91,67 @@ def test_the_users_own_startup_module_runs_too(tmp_path: Path) -> None:
 def test_without_a_zip_nothing_is_changed() -> None:
     code = "import sys; print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == '_FromDirectory'])"
     assert run(code, STARTUP) == "[]"
+
+
+def started(module: str, path: list[Path], *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    """One of PySpark's programs, as the JVM starts it."""
+    given = {
+        "PYTHON_WORKER_FACTORY_SECRET": "secret", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, path)), **environment,
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments], env={**os.environ, **given},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def number(text: bytes) -> int:
+    return struct.unpack("!i", text)[0]
+
+
+def sent(text: bytes) -> bytes:
+    return struct.pack("!i", len(text)) + text
+
+
+def printed_by_a_worker(module: str, path: list[Path]) -> str:
+    """What PySpark's daemon prints about a worker whose connection the JVM closes."""
+    with started("pyspark.daemon", path, module) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        with socket.create_connection(("127.0.0.1", number(daemon.stdout.read(4)))) as jvm:
+            worker = number(jvm.recv(4, socket.MSG_WAITALL))
+            jvm.sendall(sent(b"secret"))
+            assert jvm.recv(6, socket.MSG_WAITALL)[4:] == b"ok"
+            jvm.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # what it sent is lost too
+        until = time.monotonic() + 60
+        while Path("/proc", str(worker)).exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        daemon.stdin.close()
+        return daemon.stderr.read().decode()
+
+
+def test_a_worker_says_nothing_when_spark_closes_its_connection(tmp_path: Path) -> None:
+    assert "BrokenPipeError" in printed_by_a_worker("pyspark.worker", []), "else nothing need be left out any more"
+    assert printed_by_a_worker("pyspark.worker", [STARTUP]) == ""
+    (tmp_path / "pyspark_own.py").write_text("def main(*_):\n    raise BrokenPipeError('The user s own pipe broke.')\n")
+    assert "The user s own pipe broke." in printed_by_a_worker("pyspark_own", [STARTUP, tmp_path])
+
+
+def test_the_preparation_of_a_keyed_query_prints_only_what_the_user_prints() -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}".encode()
+    for path, said in (([], True), ([STARTUP], False)):
+        with socket.create_server(("127.0.0.1", 0)) as jvm:
+            port = str(jvm.getsockname()[1])
+            module = "pyspark.sql.streaming.transform_with_state_driver_worker"
+            with started(module, path, PYTHON_WORKER_FACTORY_PORT=port) as process:
+                with jvm.accept()[0] as connection:
+                    connection.recv(10, socket.MSG_WAITALL)
+                    connection.sendall(sent(b"ok"))
+                    connection.recv(4, socket.MSG_WAITALL)
+                    connection.sendall(sent(version))
+                out, _ = process.communicate(timeout=60)
+        assert (b"Starting Streaming TransformWithStateInPandas Python worker" in out) is said
 
 
 def test_a_session_puts_it_on_the_path_once(spark: SparkSession) -> None:

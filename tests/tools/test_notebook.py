@@ -13,7 +13,7 @@ import sys, threading
 from backlog_spark.runner.progress_outputs import output_for
 
 def show():  # as the query's own thread does
-    output = output_for(sys.stderr, is_default=True, force=False)
+    output = output_for(sys.stderr, is_default=True)
     for rows in (10, 20, 30):
         output.show([f"orders: backlog {rows} rows"], 0)
     output.say("orders: stream mode from batch 3 on, because it is <done>")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -13,7 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from backlog_spark.common.durations import in_words
-from backlog_spark.tools.charts import buckets, mode_bars, size, thousands
+from backlog_spark.spark.checkpoint.driver_claim import _machine
+from backlog_spark.tools.charts import TimeAxis, buckets, mode_bars, size, thousands
 from backlog_spark.tools.command import command
 from backlog_spark.tools.history import read_history
 from backlog_spark.tools.report import page
@@ -96,7 +101,84 @@ def test_in_backlog_it_says_what_is_left(tmp_path: Path) -> None:
     facts = Page(report(tmp_path, story()[:6])).facts()  # up to the third batch
     # 750,000 rows in three batches of 9.8 s: 25,510 rows/s for the last 250,000.
     assert (facts["status"], facts["mode"], facts["rows behind"]) == ("running or killed", "backlog", "250,000")
+    assert facts["backlog done"] == "75% of about 1 million rows"
     assert (facts["rate"], facts["time left"]) == ("25,510 rows/s", "about 9.8 s")
+
+
+def test_before_the_first_task_has_ended_it_promises_nothing(tmp_path: Path) -> None:
+    sources = [{"name": "orders", "rows": 0, "total": 1_000_000}]
+    facts = Page(report(tmp_path, [*story()[:3], line("estimate", 2, after_batch=-1, sources=sources)])).facts()
+    assert facts["backlog done"] == "reading the first of about 1 million rows"
+    assert "time left" not in facts
+
+
+@pytest.mark.parametrize(("pid", "status"), [(os.getpid(), "running"), (2**22 + 1, "killed")])
+def test_on_the_same_machine_a_killed_query_is_known(tmp_path: Path, pid: int, status: str) -> None:
+    root = checkpoint_of(tmp_path, story()[:6])
+    (root / "backlog" / "drivers").mkdir()
+    for number, other in ((1, 1), (2, pid)):  # the newest counts
+        who = {"pid": other, "host": "here", "machine": _machine(), "at": "2026-11-26T16:00:00"}
+        (root / "backlog" / "drivers" / f"{number}-{'0' * 32}.json").write_text(json.dumps(who))
+    assert Page(page(StoredCheckpoint(str(root)))).facts()["status"] == status
+    (root / "backlog" / "drivers" / f"3-{'0' * 32}.json").write_text(json.dumps({**who, "machine": "another"}))
+    assert Page(page(StoredCheckpoint(str(root)))).facts()["status"] == "running or killed"
+
+
+def test_it_says_how_old_its_figures_are(tmp_path: Path) -> None:
+    text = report(tmp_path, story())
+    [age] = [each for each in Page(text).all("span") if each.get("id") == "age"]
+    assert int(str(age["data-seconds"])) > 0
+    assert "The newest figure is" in text
+
+
+def stopped(*gaps: tuple[int, int], ended: int) -> list[dict[str, Any]]:
+    """A query that ran until ``ended``, except for these seconds."""
+    events = [line("start", 0, interval_ms=0), line("switch", 0, batch=-1, mode="stream", interval_ms=0, why="x")]
+    for began, until in gaps:
+        events += [
+            line("end", began, status="stopped"), line("start", until, interval_ms=0),
+            line("switch", until, batch=-1, mode="stream", interval_ms=0, why="x"),
+        ]  # fmt: skip
+    return [*events, line("end", ended, status="stopped")]
+
+
+def test_a_stop_is_drawn_short(tmp_path: Path) -> None:
+    events = stopped((100, 760), ended=860)  # 11 minutes between 100 s and 100 s
+    bars = mode_bars(read_history(events))
+    # 5 % of the 200 s that it ran: 10 s of 210
+    assert [(round(left, 1), round(width, 1)) for left, width, _ in bars] == [(0, 47.6), (47.6, 4.8), (52.4, 47.6)]
+    text = report(tmp_path, events)
+    assert "It did not run for 11 min. That is drawn shorter" in text
+    assert "drawn shorter" not in report(tmp_path / "short", stopped((100, 101), ended=200))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stops_never_take_the_width_of_a_chart(seed: int) -> None:
+    rng = random.Random(seed)
+    times = sorted(rng.sample(range(1, 10_000), 2 * rng.randrange(1, 30)))
+    gaps = list(zip(times[::2], times[1::2], strict=True))
+    ended = times[-1] + rng.randrange(1, 1_000)
+    axis, ms = TimeAxis(read_history(stopped(*gaps, ended=ended))), round(BEGAN * 1000)
+    places = [axis.x(ms + second * 1000) for second in (0, *times, ended)]
+    assert places == sorted(places)
+    assert (places[0], round(places[-1], 6)) == (0, 1000)
+    widths = [later - before for before, later in itertools.pairwise(places)]
+    assert sum(widths[1::2]) <= 1000 / 6 + 1e-6  # a fifth of the time that it ran
+    seconds = [later - before for before, later in itertools.pairwise((0, *times, ended))]
+    scales = {round(width / second, 6) for width, second in zip(widths[::2], seconds[::2], strict=True)}
+    assert len(scales) == 1  # the times in which it ran keep their proportions
+    assert all(width / second <= max(scales) + 1e-6 for width, second in zip(widths, seconds, strict=True))
+
+
+def test_on_a_phone_the_switches_are_cards_and_a_scale_has_its_own_room(tmp_path: Path) -> None:
+    text = report(tmp_path, story())
+    read = Page(text)
+    cells = [cell["data-name"] for cell in read.all("td") if "data-name" in cell]
+    assert cells[:5] == ["time (UTC)", "first batch", "mode", "interval", "because"]
+    assert re.search(r"@media \(max-width: 40rem\) \{.*\.cards td \{ display: grid;", text, re.DOTALL)
+    marks = [str(each["style"]) for each in read.all("div") if each.get("class") == "chart"]
+    # The longest mark of each chart: 50,000; 1 million; 10 s or 0.1 s; 10 s; 2.0 MB or 5 MB
+    assert marks[:2] == ["--marks:6ch", "--marks:9ch"]
 
 
 def test_the_rate_leaves_out_the_time_that_a_live_source_waited_for_rows(tmp_path: Path) -> None:

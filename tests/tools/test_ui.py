@@ -93,13 +93,36 @@ def test_a_page_of_another_site_reads_nothing(tmp_path: Path, served: Served) ->
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     root = str(checkpoint_of(tmp_path, story()))
-    with pytest.raises(SettingError, match="there is no checkpoint"):
-        LiveServer([root, str(tmp_path / "nothing")], 0)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    for name in ("file", "table"):
+        with pytest.raises(SettingError, match="there is no checkpoint"):
+            LiveServer([root, str(tmp_path / name)], 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(SettingError, match=r"--port = \d+: cannot be used: .*in use"):
             LiveServer([root], taken.getsockname()[1])
+
+
+def test_a_query_that_has_not_started_is_waited_for(tmp_path: Path, served: Served) -> None:
+    root = tmp_path / "c"
+    server = served(root)
+    text = " ".join(Page(asked(server, "/0/").read().decode()).texts)
+    assert "There is no checkpoint yet. This page waits for the query's start." in text
+    answer = asked(server, "/0/events")
+
+    def told() -> str:
+        while not (line := answer.readline()).startswith(b"data: "):
+            assert line
+        return str(json.loads(line[6:])["html"])
+
+    assert "A query that has not started" in told()
+    (root / "backlog" / "drivers").mkdir(parents=True)
+    (root / "metadata").write_text("{}")  # what a query makes before its log
+    assert "There is no checkpoint yet" in asked(server, "/0/").read().decode()
+    checkpoint_of(root, story())
+    assert Page(told()).facts()["status"] == "stopped"
 
 
 @pytest.mark.process

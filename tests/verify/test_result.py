@@ -28,9 +28,8 @@ def test_an_equal_target_raises_nothing() -> None:
     result = Verification(**AT, source_rows=1_000, target_rows=1_000)  # type: ignore[arg-type]
     assert result.is_equal
     assert result.raise_for_differences() is result
-    assert repr(result) == (
-        "Verification(equal: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), 1,000 rows)"
-    )
+    summary = "equal: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), 1,000 rows"
+    assert (str(result), repr(result)) == (summary, f"Verification({summary})")
 
 
 def test_differences_are_listed_and_the_error_names_no_key() -> None:
@@ -46,15 +45,15 @@ def test_differences_are_listed_and_the_error_names_no_key() -> None:
         ),
         left_out=("old",),
     )
-    assert repr(result).splitlines() == [
-        "Verification(3 missing, 1 different: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), "
-        "1,000 rows in the source, 998 in the target)",
+    assert str(result).splitlines() == [
+        "3 missing, 1 different: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), "
+        "1,000 rows in the source, 998 in the target",
         "  not compared: old",
         "  missing id=7",
         "  different id=8: v",
         "  and 2 more",
     ]
-    assert "secret" not in repr(result) + repr(result.differences)
+    assert "secret" not in str(result) + repr(result) + repr(result.differences)
     with pytest.raises(TargetDiffers) as raised:
         result.raise_for_differences()
     assert "3 missing, 1 different" in str(raised.value)
@@ -71,13 +70,13 @@ def test_a_task_waits_until_its_rows_are_due(rows: int, seconds: float, rate: fl
 
 
 def test_the_line_shows_the_share_of_chunks() -> None:
-    line = render(3, 12, 300_000, 10.0)
-    assert line == "verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s"
-    assert "100%" in render(0, 0, 0, 0.0)
+    line = render("shop.orders", 3, 12, 300_000, 10.0)
+    assert line == "verify shop.orders [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s"
+    assert "100%" in render("a", 0, 0, 0, 0.0)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_shows_how_far_the_reading_is(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_and_a_log_show_how_far_the_reading_is(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Out(io.StringIO):
         def isatty(self) -> bool:
             return is_terminal
@@ -90,8 +89,10 @@ def test_a_terminal_shows_how_far_the_reading_is(is_terminal: bool, monkeypatch:
         chunks=SimpleNamespace(value=3), rows=SimpleNamespace(value=300), tables=SimpleNamespace(chunks=12)
     )
     until = time.monotonic() + 20
-    with ReadingLine(reader):
-        while is_terminal and "chunks" not in sys.stderr.getvalue() and time.monotonic() < until:  # type: ignore[attr-defined]
+    with ReadingLine(reader, "shop.orders"):
+        while "chunks" not in sys.stderr.getvalue() and time.monotonic() < until:  # type: ignore[attr-defined]
             time.sleep(0.01)
     text = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert ("25%  3 of 12 chunks" in text) is is_terminal
+    assert "25%  3 of 12 chunks" in text
+    if not is_terminal:  # one line a minute
+        assert text.count("\n") == text.count("chunks") == 1

@@ -158,11 +158,26 @@ INTERNALS: Final[dict[str, Internal]] = {
         "installed sources, which Spark finds by itself, are not registered again",
         "They are registered again, and Spark logs a warning.",
     ),
+    "console progress": Internal(
+        "jvm/quiet",
+        {"org.apache.spark.SparkContext": ("progressBar()",), "org.apache.spark.ui.ConsoleProgressBar": ("stop()",)},
+        "no progress bar of Spark between the lines of a query's progress",
+        "Spark's bar goes on, unless `spark.ui.showConsoleProgress=false` is set.",
+    ),
+    "log filters": Internal(
+        "jvm/quiet",
+        {
+            "org.apache.logging.log4j.core.LoggerContext": ("getConfiguration()", "updateLoggers()"),
+            "org.apache.logging.log4j.core.config.LoggerConfig": ("addFilter(org.apache.logging.log4j.core.Filter)",),
+        },
+        "no warnings that come in each good run, such as `Failed to cancel job group`",
+        "They are printed. `conf/log4j2.properties` leaves them out too.",
+    ),
     "Python start": Internal(
         "startup",
         {},
         "Python processes that import PySpark's byte code (`spark.backlog.fastPythonStart`)",
-        "They start as Spark starts them and import PySpark from its zip.",
+        "They start as Spark starts them, import PySpark from its zip, and print what they print in a good run.",
         beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),
     "launch": Internal(

@@ -2,8 +2,12 @@
 
 PySpark passes each setting of a new session to spark-submit as ``--conf``. Here they are in a file for
 ``--properties-file`` that only this user can read and that is removed when the JVM runs. The session's builder sets
-them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized``, which starts the JVM (seen in
-Spark 4.2). Without it PySpark starts the JVM, with the settings on its command line.
+them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized`` and ``launch_gateway``, which
+start the JVM (seen in Spark 4.2). Without them PySpark starts it, with the settings on its command line.
+
+If Ivy gets packages, it writes about 100 lines to the JVM's stderr, which Spark has no setting for. So the JVM then
+writes to a pipe, and a thread passes its lines on, without those of Ivy. If the JVM does not start, Ivy's lines are
+printed too. What the JVM prints after this process has ended is lost.
 """
 
 from __future__ import annotations
@@ -11,20 +15,29 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.jvm.internals import is_off
 
-__all__ = ["delta_package", "launch"]
+__all__ = ["delta_package", "launch", "relaying"]
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTION: Final = "--properties-file"
+_OF_IVY: Final = re.compile(
+    rb"::|\t(::|\||-{3}|confs:|found |\[SUCCESSFUL|\d+ artifacts|\S+#)|downloading "
+    rb"|Ivy Default Cache set to:|The jars for the packages stored in:|\S+ added as a dependency\s*$"
+)
+# Written into the pipe when the JVM runs, or does not
+_RUNS: Final = b"\0backlog_spark: the JVM runs\n"
+_FAILED: Final = b"\0backlog_spark: the JVM does not run\n"
 
 
 def launch(settings: Mapping[str, str]) -> None:
@@ -32,14 +45,75 @@ def launch(settings: Mapping[str, str]) -> None:
 
     The user's ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` count as before.
     """
-    from pyspark import SparkContext
+    from pyspark import SparkContext, java_gateway
 
     start = getattr(SparkContext, "_ensure_initialized", None)
     connects = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or settings.get("spark.api.mode") == "connect"
-    if start is None or connects or is_off():
+    if start is None or connects or is_off() or cast("Any", SparkContext)._gateway is not None:
         return
-    with _in_a_file(settings):
-        start()
+    packages = settings.get("spark.jars.packages")
+    with _in_a_file(settings), relaying(packages) if packages else nullcontext() as stderr:
+        start(gateway=cast("Any", java_gateway).launch_gateway(popen_kwargs={"stderr": stderr}))
+
+
+@contextmanager
+def relaying(packages: str) -> Iterator[int]:
+    """The JVM's stderr while the block starts it: a pipe whose lines reach our own, without those of Ivy.
+
+    Parameters
+    ----------
+    packages : str
+        What Ivy gets.
+    """
+    reading, writing = os.pipe()
+    threading.Thread(target=_relay, args=[reading, packages], name="jvm-stderr", daemon=True).start()
+    mark = _FAILED
+    try:
+        yield writing
+        mark = _RUNS
+    finally:
+        os.write(writing, mark)  # after all that the JVM has printed until now
+        os.close(writing)
+
+
+def _relay(reading: int, packages: str) -> None:
+    """Pass on what the JVM prints, as long as it runs."""
+    rest, is_starting = b"", True
+    held: list[bytes] = []  # Ivy's lines
+
+    def pass_on(lines: Sequence[bytes]) -> None:
+        for line in lines:
+            if _OF_IVY.match(line) is None:
+                _print(line)
+                continue
+            if not held:
+                _print(f"Getting {packages} and what it needs.\n".encode())
+            held.append(line)
+
+    while chunk := os.read(reading, 1 << 16):
+        rest += chunk
+        mark = next((each for each in (_RUNS, _FAILED) if is_starting and each in rest), None)
+        if mark is not None:
+            before, _, rest = rest.partition(mark)
+            pass_on(before.splitlines(keepends=True))
+            _print(b"".join(held) if mark == _FAILED else b"")
+            is_starting = False
+        if is_starting:
+            *lines, rest = rest.splitlines(keepends=True)
+            if rest.endswith(b"\n"):
+                lines, rest = [*lines, rest], b""
+            pass_on(lines)
+        else:
+            _print(rest)
+            rest = b""
+    _print(rest)
+    os.close(reading)
+
+
+def _print(text: bytes) -> None:
+    with suppress(OSError, ValueError):  # it is closed
+        sys.stderr.write(text.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def delta_package() -> str:

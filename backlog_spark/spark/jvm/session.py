@@ -29,6 +29,7 @@ from backlog_spark.spark import startup
 from backlog_spark.spark.jvm import internals
 from backlog_spark.spark.jvm.listener import BacklogListener
 from backlog_spark.spark.jvm.py4j_helpers import java_class
+from backlog_spark.spark.jvm.quiet import end_source_lookup
 from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def register(spark: SparkSession) -> None:
         _hide_secrets(spark, sources)
     for source in sources:
         register_source(spark, source)
+    end_source_lookup(spark)
     session_listener(spark)
 
 

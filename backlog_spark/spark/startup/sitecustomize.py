@@ -8,18 +8,24 @@ of 7.2, and a keyed query takes 6.4 s to its first live output instead of 10.3.
 The zip and Spark's jar, which has no Python code, then leave the path. Spark's processes call
 `importlib.invalidate_caches` after they add to the path, and Python would read both archives again, for 0.1 s.
 
+It also leaves out two things that these processes print in a good run. A worker prints a traceback if Spark closes its
+connection, which is how Spark ends it. The process that prepares a keyed query prints five paragraphs.
+
 With ``spark.backlog.fastPythonStart=false`` this directory is not on the path. Python imports only one module of this
 name, so this one also runs the installation's own ``sitecustomize``.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 class _FromDirectory:
@@ -64,6 +70,39 @@ def _leave(entry: str) -> None:
     sys.path_importer_cache.pop(entry, None)
 
 
+def _be_quiet(program: Sequence[str]) -> None:
+    """Change what a program prints, given its command line."""
+    if "pyspark.daemon" in program:
+        print_exc = traceback.print_exc
+
+        def print_failures(*values: Any, **options: Any) -> None:
+            if not _is_closed_connection(sys.exc_info()[1]):
+                print_exc(*values, **options)
+
+        traceback.print_exc = print_failures
+    if "pyspark.sql.streaming.transform_with_state_driver_worker" in program:
+        print_all = builtins.print
+
+        def print_others(*values: Any, **options: Any) -> None:
+            text = str(values[0]) if values else ""
+            if not text.removeprefix("Starting ").startswith("Streaming TransformWithStateInPandas Python worker"):
+                print_all(*values, **options)
+
+        builtins.print = print_others
+
+
+def _is_closed_connection(error: BaseException | None) -> bool:
+    """Whether a worker of the daemon could not answer, because Spark has closed its connection.
+
+    An error of the worker's own code is raised in other functions.
+    """
+    if not isinstance(error, (BrokenPipeError, ConnectionResetError)) or error.__traceback__ is None:
+        return False
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [(code.co_filename.replace("\\", "/").endswith("/pyspark/daemon.py"), code.co_name) for code in frames]
+    return names[-2:] == [(True, "manager"), (True, "worker")]
+
+
 def _path_of_others() -> list[str]:
     here = Path(__file__).parent
     return [entry for entry in sys.path if Path(entry) != here]
@@ -79,5 +118,6 @@ def _run_the_others() -> None:
         sys.modules.setdefault("sitecustomize", own)
 
 
+_be_quiet(sys.orig_argv)
 _install()
 _run_the_others()

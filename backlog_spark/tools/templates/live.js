@@ -5,6 +5,15 @@ const connection = document.getElementById("connection");
 source.onopen = () => { connection.textContent = "live"; };
 source.onerror = () => { connection.textContent = "connection lost, trying again"; };
 
+// How old the figures are, counted on from what the server said.
+let read = Date.now();
+setInterval(() => {
+  const age = document.getElementById("age");
+  if (!age) return;
+  const seconds = Number(age.dataset.seconds) + Math.round((Date.now() - read) / 1000);
+  age.textContent = seconds < 60 ? seconds + " s" : Math.floor(seconds / 60) + " min " + (seconds % 60) + " s";
+}, 1000);
+
 function keyOf(element) {
   if (!element || !element.closest("#report")) return null;
   const details = element.closest("details");
@@ -20,6 +29,7 @@ source.addEventListener("report", (event) => {
   const places = [...report.querySelectorAll('[role="region"]')].map((each) => [keyOf(each), each.scrollTop, each.scrollLeft]);
   const focused = keyOf(document.activeElement);
   report.innerHTML = told.html;
+  read = Date.now();
   for (const id of open) { const found = document.getElementById(id); if (found) found.open = true; }
   for (const [key, top, left] of places) {
     const found = key && report.querySelector(key[0]);
