@@ -57,6 +57,18 @@ downloading https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13-4.4.0.j
 :: retrieving :: org.apache.spark#spark-submit-parent-7f2c
 \t0 artifacts copied, 1 already retrieved (0kB/12ms)
 """
+# It ends with what it could not read on the way.
+SUMMARY = """\
+\t---------------------------------------------------------------------
+
+:: problems summary ::
+:::: WARNINGS
+\tHost repos.spark-packages.org not found. url=https://repos.spark-packages.org/own/thing/1.0/thing-1.0.pom
+
+\t==== central: tried
+
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
 OTHERS = """\
 WARNING: Using incubator modules: jdk.incubator.vector
 26/11/28 21:21:31 WARN Utils: Your hostname resolves to a loopback address
@@ -75,7 +87,8 @@ def test_ivys_report_is_printed_only_if_the_jvm_does_not_start(
     lines = [*IVY.splitlines(keepends=True), *OTHERS.splitlines(keepends=True)]
     at = sorted(rng.sample(range(len(lines)), OTHERS.count("\n")))
     ivy, others = iter(IVY.splitlines(keepends=True)), iter(OTHERS.splitlines(keepends=True))
-    text = "".join(next(others) if n in at else next(ivy) for n in range(len(lines))).encode()
+    text = "".join(next(others) if n in at else next(ivy) for n in range(len(lines)))
+    text = (text + SUMMARY + "26/11/28 WARN After: it.\n").encode()
     with contextlib.suppress(ValueError), relaying("io.delta:delta-spark") as stderr:
         jvm = os.dup(stderr)
         while text:
@@ -92,5 +105,6 @@ def test_ivys_report_is_printed_only_if_the_jvm_does_not_start(
     told = capsys.readouterr().err
     assert told.endswith("26/11/28 WARN Later: :: half a line")
     found = [line for line in told.splitlines(keepends=True)[:-1] if not line.startswith("Getting io.delta")]
-    assert [line for line in found if line in OTHERS] == OTHERS.splitlines(keepends=True)
-    assert "".join(line for line in found if line not in OTHERS) == ("" if runs else IVY)
+    others = [*OTHERS.splitlines(keepends=True), "26/11/28 WARN After: it.\n"]
+    assert [line for line in found if line in others] == others
+    assert "".join(line for line in found if line not in others) == ("" if runs else IVY + SUMMARY)

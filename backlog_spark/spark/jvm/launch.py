@@ -33,7 +33,8 @@ _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTION: Final = "--properties-file"
 _OF_IVY: Final = re.compile(
     rb"::|\t(::|\||-{3}|confs:|found |\[SUCCESSFUL|\d+ artifacts|\S+#)|downloading "
-    rb"|Ivy Default Cache set to:|The jars for the packages stored in:|\S+ added as a dependency\s*$"
+    rb"|Ivy Default Cache set to:|The jars for the packages stored in:|\S+ added as a "
+    rb"|You probably access the destination server through a proxy"
 )
 # Written into the pipe when the JVM runs, or does not
 _RUNS: Final = b"\0backlog_spark: the JVM runs\n"
@@ -80,10 +81,15 @@ def _relay(reading: int, packages: str) -> None:
     """Pass on what the JVM prints, as long as it runs."""
     rest, is_starting = b"", True
     held: list[bytes] = []  # Ivy's lines
+    is_ivys = in_summary = False
 
     def pass_on(lines: Sequence[bytes]) -> None:
+        nonlocal is_ivys, in_summary
         for line in lines:
-            if _OF_IVY.match(line) is None:
+            if line.startswith(b":: "):
+                in_summary = line.startswith(b":: problems summary")
+            is_ivys = in_summary or _OF_IVY.match(line) is not None or (is_ivys and not line.strip())
+            if not is_ivys:
                 _print(line)
                 continue
             if not held:
