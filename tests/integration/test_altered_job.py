@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 import backlog_spark as bs
 from backlog_spark.errors import SettingError
@@ -157,7 +156,7 @@ def test_an_aggregate_stops_and_says_why(spark: SparkSession, mysql: MySQLServer
     try:
         wait(lambda: not query.isProcessingBacklog, query)
         mysql.execute("ALTER TABLE alters.s MODIFY k BINARY(8)")
-        with pytest.raises(StreamingQueryException, match=r"column 'k'.*MODIFY k BINARY\(8\).*rewritingAlter"):
+        with pytest.raises(bs.BacklogError, match=r"column 'k'.*MODIFY k BINARY\(8\).*rewritingAlter"):
             query.awaitTermination(120)
     finally:
         query.stop()
