@@ -1,13 +1,19 @@
-"""Starts Spark's JVM without settings on its command line, where everybody on the machine could read secrets.
+"""Starts Spark's JVM: without settings on its command line, and in a process group of its own.
+
+Everybody on the machine could read secrets on the command line. And what ends a program often signals its whole process
+group, such as ``timeout``: the JVM would end before the running batch. It still ends with this process, however that
+dies, as it reads from a pipe that this process holds.
 
 PySpark passes each setting of a new session to spark-submit as ``--conf``. Here they are in a file for
 ``--properties-file`` that only this user can read and that is removed when the JVM runs. The session's builder sets
-them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized``, which starts the JVM (seen in
-Spark 4.2). Without it PySpark starts the JVM, with the settings on its command line.
+them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized`` and ``launch_gateway``, which
+start the JVM (seen in Spark 4.2). Without them PySpark starts it, with the settings on its command line and in this
+process's group.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -16,12 +22,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
+
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.jvm.internals import is_off
 
-__all__ = ["delta_package", "launch"]
+__all__ = ["delta_package", "is_spark_gone", "launch"]
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTION: Final = "--properties-file"
@@ -32,14 +40,32 @@ def launch(settings: Mapping[str, str]) -> None:
 
     The user's ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` count as before.
     """
-    from pyspark import SparkContext
+    from pyspark import SparkContext, java_gateway
 
-    start = getattr(SparkContext, "_ensure_initialized", None)
+    start, gateway = getattr(SparkContext, "_ensure_initialized", None), cast("Any", java_gateway)
     connects = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or settings.get("spark.api.mode") == "connect"
-    if start is None or connects or is_off():
+    if start is None or connects or is_off() or cast("Any", SparkContext)._gateway is not None:
         return
+    _keep_tracebacks_out()
     with _in_a_file(settings):
-        start()
+        start(gateway=gateway.launch_gateway(popen_kwargs={"start_new_session": True}))
+
+
+def is_spark_gone(error: BaseException) -> bool:
+    """Whether a call into the JVM failed because it has ended."""
+    return isinstance(error, (ConnectionError, Py4JNetworkError))
+
+
+def _keep_tracebacks_out() -> None:
+    """Keep Py4J from logging a traceback for each call that an ended JVM does not answer. One error says so."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        has_ended = error is not None and (is_spark_gone(error) or "Connection refused" in str(error))
+        return not (has_ended and "py4j" in record.pathname)
+
+    for name in (None, "py4j.clientserver", "py4j.java_gateway"):  # it also logs to the root
+        logging.getLogger(name).addFilter(is_news)
 
 
 def delta_package() -> str:
