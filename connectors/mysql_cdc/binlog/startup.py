@@ -32,7 +32,7 @@ from .dump import open_dump
 from .positions import FIRST_EVENT, BinlogPosition
 from .reading import TransactionEnd, read_changes
 
-__all__ = ["decided"]
+__all__ = ["check_start", "decided"]
 
 # Events that may come between two transactions, as SHOW BINLOG EVENTS names them.
 _BETWEEN = {
@@ -67,6 +67,21 @@ def decided(connection: Connection[Any], options: MySqlOptions, tables: Declared
     for schema in captured:
         tables.check_unaltered(connection, schema)
     return replace(found, tables=captured)
+
+
+def check_start(connection: Connection[Any], options: MySqlOptions) -> None:
+    """Check a position that the user gives, without reading the log.
+
+    Raises
+    ------
+    BacklogError
+        It is not, or no longer, in the server's log, or is inside a transaction.
+    """
+    if options.startup_mode == "specific":
+        if options.startup_gtid_set:
+            _after_gtids(connection, options, Offset(""))
+        else:
+            _checked(connection, BinlogPosition(options.startup_file or "", options.startup_position))
 
 
 def _decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
