@@ -105,8 +105,8 @@ neighbouring batches share a low watermark. So the list stays short: 30 kB after
 reads the log from the shared watermark on. After 5,000 batches that is the log of about 10 batches.
 
 **Total.** A query's progress shows the total number of rows. The server counts them if that takes less than half a
-second. Otherwise the total comes from InnoDB's statistics, which may be wrong by half. If the key is a number, each
-batch corrects the total.
+second, and the rows of each batch too. Otherwise the total comes from InnoDB's statistics, which may be wrong by half.
+If the key is a number, each batch corrects the total.
 
 **Memory.** A worker of a snapshot stays under 300 MB, however large the table and the changes during the snapshot
 are. The log since the watermark, and the part of it that belongs to a chunk, are in temporary files (`TMPDIR`). A

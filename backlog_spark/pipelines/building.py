@@ -26,6 +26,7 @@ from backlog_spark.pipelines.model import (
     Transform,
     Watermark,
 )
+from backlog_spark.pipelines.sql_names import unknown_names
 from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
 
 if TYPE_CHECKING:
@@ -97,9 +98,18 @@ def sink_of(pipeline: Pipeline, output: Output) -> Sink:
 
 
 def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
-    """An error for each function that cannot be imported. Imports their modules."""
-    named = [(t.function, (*pipeline.at("transform", i), "function")) for i, t in enumerate(pipeline.transforms)]
-    named += [
+    """An error for each function that cannot be imported or called. Imports their modules."""
+    streams: dict[str, Any] = dict.fromkeys(declared.section.name for declared in pipeline.sources)
+    for index, transform in enumerate(pipeline.transforms):
+        if transform.function:
+            path = pipeline.at("transform", index)
+            try:
+                function = _imported(pipeline, transform.function, (*path, "function"))
+                _arguments(pipeline, transform, path, function, streams, None)
+            except PipelineError as error:
+                yield error
+        streams[transform.name] = None
+    named = [
         (output.section.function, (*output.path, "function"))
         for output in pipeline.outputs()
         if isinstance(output.section, PythonSink)
@@ -128,6 +138,8 @@ def _by_sql(
     query = transform.sql or ""
     named = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
     try:
+        for problem in unknown_names(query, dict.fromkeys(streams), functions=False)[0]:
+            raise problem
         return sql(spark, query, **named)
     except SqlError as error:
         raise pipeline.error((*path, "sql"), error.problem, error.hint) from None
@@ -137,6 +149,22 @@ def _by_function(
     pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
 ) -> BacklogStream:
     function = _imported(pipeline, transform.function or "", (*path, "function"))
+    arguments = _arguments(pipeline, transform, path, function, streams, spark)
+    try:
+        made = function(**arguments)
+    except TypeError as error:
+        raise pipeline.error((*path, "function"), f"{transform.function} cannot be called: {error}.") from error
+    if not isinstance(made, BacklogStream):
+        raise pipeline.error(
+            (*path, "function"), f"{transform.function} returned {described(made)}.", "It must return a BacklogStream."
+        )
+    return made
+
+
+def _arguments(
+    pipeline: Pipeline, transform: Transform, path: Path, function: Any, streams: Mapping[str, Any], spark: Any
+) -> dict[str, Any]:
+    """What a function is called with: the file's arguments, and streams by the names of its parameters."""
     arguments = dict(transform.arguments)
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
@@ -152,14 +180,10 @@ def _by_function(
                 choice(name, streams, "There are"),
             )  # fmt: skip
     try:
-        made = function(**arguments)
+        inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise pipeline.error((*path, "function"), f"{transform.function} cannot be called: {error}.") from error
-    if not isinstance(made, BacklogStream):
-        raise pipeline.error(
-            (*path, "function"), f"{transform.function} returned {described(made)}.", "It must return a BacklogStream."
-        )
-    return made
+    return arguments
 
 
 def _called(pipeline: Pipeline, section: SinkSection, path: Path, arguments: Mapping[str, Any]) -> Any:

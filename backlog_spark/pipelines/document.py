@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.yaml_faults import explained
 
 __all__ = ["Document", "Fault", "Path", "PipelineError", "Place"]
 
@@ -105,7 +106,7 @@ class Document:
         PipelineError
             It is no YAML, or not a single document.
         """
-        made, place = cls(), Place(1, 1)
+        made = cls()
         try:
             loader = yaml.SafeLoader(text)
             node = loader.get_single_node()
@@ -114,18 +115,20 @@ class Document:
                 reader.check_keys(node)
                 made.data = reader.value(node, (), frozenset())
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            place = Place(mark.line + 1, mark.column + 1) if mark else place
-            problem = error.problem  # the error's own text quotes the line, which may have a password
+            line, column, problem, hint = explained(error, text)
+            fault = Fault(Place(line, column), problem, hint)
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
-            problem = f"the character U+{ord(text[error.position]):04X} is not allowed. Write it as an escape in quotes"
+            character = f"U+{ord(text[error.position]):04X}"
+            fault = Fault(
+                place, f"The character {character} is not allowed.", "Write it as an escape in double quotes."
+            )
         except RecursionError:
-            problem = "it is nested too deeply"
+            fault = Fault(Place(1, 1), "The file is nested too deeply.", "A pipeline has a few levels.")
         else:
             return made
-        raise PipelineError(file, [Fault(place, f"This is no valid YAML: {problem}.")])
+        raise PipelineError(file, [fault])
 
     def place(self, path: Path) -> Place:
         """Where a key or item is; that of the nearest one around it if the file lacks it."""

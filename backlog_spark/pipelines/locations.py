@@ -1,14 +1,24 @@
-"""Opens paths and addresses of stores with fsspec."""
+"""Paths of this machine, and addresses of stores, which fsspec opens."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.requirements import missing, required
 from backlog_spark.errors import SettingError
 
-__all__ = ["opened"]
+__all__ = ["local_path", "opened"]
+
+
+def local_path(location: str) -> Path | None:
+    """A path of this machine; None for a path elsewhere."""
+    parts = urlsplit(location)
+    if not location or parts.scheme not in ("", "file"):
+        return None
+    return Path(parts.path if parts.scheme else location)
 
 
 def opened(location: str, setting: str) -> tuple[Any, str]:

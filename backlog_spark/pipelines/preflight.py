@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
 from backlog_spark.pipelines.document import PipelineError
-from backlog_spark.pipelines.model import DeltaTablesSink, DeltaUpsertSink, Pipeline, Transform
+from backlog_spark.pipelines.locations import local_path
+from backlog_spark.pipelines.model import DeclaredSource, DeltaTablesSink, DeltaUpsertSink, Pipeline
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.resuming import compared
+from backlog_spark.pipelines.sql_names import Columns, unknown_names
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, overlaps
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
 from backlog_spark.spi.registry import (
     CONNECTORS,
     KEEPS_METADATA,
+    check_start,
     connector_module,
     data_source,
     documented_options,
@@ -40,8 +45,12 @@ _DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Sources of Spark that its own distribution lacks.
 _JARS: Final = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 _DELTA_JARS: Final = re.compile(r"delta-spark|delta_2")
+# Settings that may bring functions for SQL.
+_FUNCTIONS: Final = re.compile(r"spark\.(sql\.(extensions|catalog)|plugins)\b")
 # What Delta needs for a table, compared with the server's size of it. Parquet is mostly smaller.
 _SPACE: Final = 1
+# More than an inode holds: a full disk takes the name of a file and not its content.
+_WRITTEN: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -79,21 +88,24 @@ def preflight(file: str) -> Report:
     except BacklogError as error:
         return Report((_error(file, error),))
     findings = [Finding(Severity.OK, file, "the file is a pipeline."), *_packages(pipeline), *_java()]
-    findings += _transforms(pipeline)
     tables: list[FoundTable] = []
-    reached = set()
+    reached, columns = set(), dict[str, Columns]()
     for declared in pipeline.sources:
         found, told = _source(pipeline, declared.section.type, declared.section.name, declared.options)
         findings += told
+        columns[declared.section.name] = _columns(declared, found)
         if found is not None:
             tables += found.tables
             reached.add(declared.section.name)
             findings += _keys(pipeline, found)
+            findings += _types(pipeline, declared, found)
             findings += _places(pipeline, found)
-            if not all(_has_begun(_local(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
+            if not all(_has_begun(local_path(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
                 findings += found.first
+                findings += _first_start(declared, told)
+    findings += _transforms(pipeline, columns)
     for sink in pipeline.sinks:
-        checkpoint = _local(pipeline.checkpoint_of(sink))
+        checkpoint = local_path(pipeline.checkpoint_of(sink))
         if checkpoint is not None and _has_begun(checkpoint):
             findings += compared(pipeline, sink, checkpoint, reached)
     findings += _targets(pipeline, tables)
@@ -208,29 +220,45 @@ def _java() -> Iterator[Finding]:
 # -- the pipeline -------------------------------------------------------------------------------------------
 
 
-def _statement(pipeline: Pipeline, transform: Transform, index: int) -> Iterator[Finding]:
-    from backlog_spark.streamsql.parsing import parsed
-    from backlog_spark.streamsql.refusals import SqlError
-
-    try:
-        parsed(transform.sql or "")
-    except SqlError as error:
-        place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
-        yield _error(f"{pipeline.file}:{place.line}:{place.column}", error)
-    except BacklogError as error:
-        yield _error(f"transform {transform.name}", error)
-
-
-def _transforms(pipeline: Pipeline) -> Iterator[Finding]:
+def _transforms(pipeline: Pipeline, columns: Mapping[str, Columns]) -> Iterator[Finding]:
+    """SQL and functions. ``columns``: of each source."""
+    streams: dict[str, Columns] = {**columns}
+    adds_functions = any(_FUNCTIONS.match(name) for name in pipeline.pipeline.settings)
     for index, transform in enumerate(pipeline.transforms):
+        made: Columns = None
         # Without the package, the finding about packages says so.
         if transform.sql and importlib.util.find_spec("sqlglot"):
-            yield from _statement(pipeline, transform, index)
+            place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
+            problems: Sequence[BacklogError] = ()
+            try:
+                problems, made = unknown_names(transform.sql, streams, functions=not adds_functions)
+            except BacklogError as error:
+                problems = [error]
+            for problem in problems:
+                yield _error(f"{pipeline.file}:{place.line}:{place.column}", problem)
+        streams[transform.name] = made
     for broken in check_functions(pipeline):
         fault = broken.faults[0]
         yield Finding(
             Severity.ERROR, f"{pipeline.file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint
         )
+    for sink in pipeline.sinks:
+        names = streams.get(pipeline.input_of(sink)) if pipeline.input_of(sink) not in columns else None
+        lost = [key for key in getattr(sink, "keys", None) or [] if names is not None and key.lower() not in names]
+        if names is not None and lost:
+            yield Finding(
+                Severity.ERROR, f"sink {sink.name}", f"{pipeline.input_of(sink)} has no column {lost[0]} of keys.",
+                f"Its columns are {', '.join(sorted(names))}.",
+            )  # fmt: skip
+
+
+def _columns(declared: DeclaredSource, found: Examination | None) -> Columns:
+    """The columns of a source's rows, if they are those of one table."""
+    plain = declared.section.type == "mysql_cdc" and "table" in map(str.lower, declared.options)
+    shaped = {"format", "columns.include", "columns.exclude", "metadatacolumns"} & set(map(str.lower, declared.options))
+    if found is None or len(found.tables) != 1 or not plain or shaped:
+        return None
+    return {name.lower() for name, _ in found.tables[0].columns} or None
 
 
 def _source(
@@ -258,6 +286,15 @@ def _source(
         told = f"{source_format} cannot be looked at without Spark; the query checks it when it starts."
         return None, [*findings, Finding(Severity.NOTE, f"source {name}", told)]
     return found, [*findings, *found.findings]
+
+
+def _first_start(declared: DeclaredSource, told: Sequence[Finding]) -> Iterator[Finding]:
+    """What a query refuses at its first start, unless the reason was found already. That of hybrid needs Spark."""
+    if declared.section.type == "mysql_cdc" and all(each.severity is not Severity.ERROR for each in told):
+        try:
+            check_start(declared.section.type, declared.options)
+        except BacklogError as problem:
+            yield _error(f"source {declared.section.name}", problem)
 
 
 def _secrets(source_format: str) -> str:
@@ -308,6 +345,37 @@ def _keys(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
                     )  # fmt: skip
 
 
+def _types(pipeline: Pipeline, declared: DeclaredSource, found: Examination) -> Iterator[Finding]:
+    """Local Delta tables that get a source's rows as they are, and have a column with another type."""
+    for sink in pipeline.sinks:
+        where = local_path(str(getattr(sink, "path", "") or ""))
+        is_direct = pipeline.input_of(sink) == declared.section.name and _columns(declared, found) is not None
+        begun = _has_begun(local_path(pipeline.checkpoint_of(sink)))
+        if where is None or not is_direct or begun or sink.SYNC or not (where / "_delta_log").is_dir():
+            continue
+        try:
+            there = {name.lower(): type_ for name, type_ in _of_delta(where)}
+        except Exception as error:  # a table that delta-rs cannot read
+            yield Finding(Severity.NOTE, f"sink {sink.name}", f"{where} was not compared: {type(error).__name__}.")
+            continue
+        for name, type_ in found.tables[0].columns:
+            if there.get(name.lower(), type_) != type_ and not getattr(sink, "merge_schema", False):
+                yield Finding(
+                    Severity.ERROR, f"sink {sink.name}",
+                    f"{where} has column {name} of type {there[name.lower()]}; that of {found.tables[0].name} is "
+                    f"{type_}.", "Name another path, or write the table again with the new type.",
+                )  # fmt: skip
+
+
+def _of_delta(table: Path) -> Iterator[tuple[str, str]]:
+    """Names and types of a Delta table's columns, as Spark writes them."""
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(DeltaTable(table).schema().to_json()))
+    yield from ((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
 def _places(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
     """Tables whose Delta tables would lie in each other's directory. ``run`` finds out with their first rows."""
     for sink in pipeline.sinks:
@@ -319,29 +387,32 @@ def _places(pipeline: Pipeline, found: Examination) -> Iterator[Finding]:
 
 
 def _targets(pipeline: Pipeline, tables: list[FoundTable]) -> Iterator[Finding]:
-    """Local directories of targets and checkpoints. Those elsewhere need Spark."""
+    """Directories of targets and checkpoints. Those on this machine are written to; those elsewhere need Spark."""
     size = sum(table.size or 0 for table in tables)
     for output in pipeline.outputs():
         sink = output.section
         path, checkpoint = str(getattr(sink, "path", "") or ""), pipeline.checkpoint_of(output.query)
         for what, location in ((f"sink {output.name}", path), ("checkpoint", "" if output.side else checkpoint)):
-            where = _local(location)
+            where = local_path(location)
             if where is None:
+                if location:
+                    told = f"{location} is not on this machine: the query finds out whether it can be written."
+                    yield Finding(Severity.NOTE, what, told)
                 continue
-            is_sink, begun = what.startswith("sink"), _has_begun(_local(checkpoint))
+            is_sink, begun = what.startswith("sink"), _has_begun(local_path(checkpoint))
             try:
                 yield from _directory(what, where, is_table=is_sink and not sink.SYNC, begun=begun, size=size * is_sink)
             except OSError as error:
                 told = f"{where} cannot be used: {error.strerror}."
                 yield Finding(Severity.ERROR, what, told, "Change its rights, or the path.")
-        if not output.side and _has_begun(_local(checkpoint)):
+        if not output.side and _has_begun(local_path(checkpoint)):
             yield Finding(Severity.NOTE, "checkpoint", f"{checkpoint} exists: the query continues from it.")
 
 
 def _directory(what: str, where: Path, *, is_table: bool, begun: bool, size: int) -> Iterator[Finding]:
-    there = _nearest(where)
-    if not os.access(there, os.W_OK | os.X_OK):
-        yield Finding(Severity.ERROR, what, f"{there} cannot be written.", "Change its rights, or the path.")
+    problem = _try_to_write(where)
+    if problem is not None:
+        yield Finding(Severity.ERROR, what, *problem)
         return
     if is_table and where.is_dir() and any(where.iterdir()):
         if not (where / "_delta_log").is_dir():
@@ -352,7 +423,7 @@ def _directory(what: str, where: Path, *, is_table: bool, begun: bool, size: int
                 Severity.WARNING, what, f"{where} has a table already, and the checkpoint is new.",
                 "Rows of the snapshot are merged into it, or appended to it.",
             )  # fmt: skip
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_nearest(where)).free
     if size * _SPACE > free:
         yield Finding(
             Severity.WARNING, what, f"{free >> 20:,} MiB are free, and the tables have {size >> 20:,} MiB.",
@@ -360,20 +431,41 @@ def _directory(what: str, where: Path, *, is_table: bool, begun: bool, size: int
         )  # fmt: skip
 
 
-def _local(location: str) -> Path | None:
-    """A path of this machine; None for a path elsewhere."""
-    parts = urlsplit(location)
-    if not location or parts.scheme not in ("", "file"):
-        return None
-    return Path(parts.path if parts.scheme else location)
-
-
 def _nearest(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
+    """The path, or the nearest one above it that exists."""
     path = path.absolute()
-    while not path.exists():
+    while not os.path.lexists(path):
         path = path.parent
     return path
+
+
+def _try_to_write(where: Path) -> tuple[str, str] | None:
+    """Make a directory and a file in it, and remove what was made. What failed and what to do; None if nothing did.
+
+    Rights alone do not tell: a file system may be full or take no files, and root may do anything.
+    """
+    there = _nearest(where)
+    if not there.is_dir():
+        kind = "a link to nothing" if there.is_symlink() and not there.exists() else "a file"
+        return f"{there} is {kind}, and no directory.", "Name another path, or remove it."
+    probe, made = where.absolute() / f".backlog-spark-check-{uuid.uuid4().hex[:8]}", []
+    try:
+        for directory in (*reversed(probe.parents), probe):
+            if not directory.exists():
+                directory.mkdir()
+                made.append(directory)
+        (probe / "written").write_bytes(b"x" * _WRITTEN)
+        (probe / "written").rename(probe / "renamed")  # as the files of a checkpoint are
+    except OSError as error:
+        return f"{where} cannot be written: {error.strerror or error}.", f"Change the rights of {there}, or the path."
+    finally:
+        for name in ("written", "renamed"):
+            with contextlib.suppress(OSError):
+                (probe / name).unlink()
+        for directory in reversed(made):
+            with contextlib.suppress(OSError):  # somebody has begun to use it
+                directory.rmdir()
+    return None
 
 
 def _has_begun(checkpoint: Path | None) -> bool:

@@ -13,11 +13,12 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import SourceSpec
 from backlog_spark.model.plan_checks import what_it_reads
 from backlog_spark.pipelines.building import sink_of
+from backlog_spark.pipelines.locations import local_path
 from backlog_spark.pipelines.model import DeclaredSource, Pipeline, PythonSink, SinkSection
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.examination import Finding, Severity
 from backlog_spark.spi.offset_flags import parse_offset
-from backlog_spark.spi.registry import check_resume, compares_offsets
+from backlog_spark.spi.registry import check_log, check_resume, compares_offsets
 
 __all__ = ["compared"]
 
@@ -46,6 +47,7 @@ def compared(pipeline: Pipeline, sink: SinkSection, checkpoint: Path, reached: C
             declared = _declared(pipeline, name, len(layout["names"]))
             if declared is not None and offset is not None and declared.section.name in reached:
                 check_resume(declared.section.type, declared.options, offset)
+                check_log(declared.section.type, declared.options, offset)
     except BacklogError as problem:
         yield Finding(Severity.ERROR, f"sink {sink.name}", f"{checkpoint}: {problem.problem}", problem.hint)
 
@@ -67,8 +69,10 @@ def _by_record(pipeline: Pipeline, sink: SinkSection, before: QueryRecord) -> It
     for name, now in sinks.items():
         was = before.sinks.get(name, {}).get("path")
         if was is not None and not same_place(was, now["path"]):
+            there = local_path(str(now["path"]))
+            is_new = there is not None and not (there.is_dir() and any(there.iterdir()))
             yield Finding(
-                Severity.WARNING, f"sink {sink.name}",
+                Severity.ERROR if is_new else Severity.WARNING, f"sink {sink.name}",
                 f"path = {now['path']!r}: the checkpoint was made with {was!r}. The query only starts if the target "
                 "was moved there with its rows.",
                 "Set it as it was, or use a new checkpoint.",

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
     from backlog_spark.runner.query import BacklogQuery
 
-__all__ = ["StoppedAtOnce", "ended", "session_for", "start", "verified", "wait"]
+__all__ = [
+    "StoppedAtOnce",
+    "ended",
+    "session_for",
+    "sigterm_as_ctrl_c",
+    "start",
+    "verified",
+    "wait",
+]
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -37,10 +45,11 @@ _DELTA = {
 }
 # How often a signal is looked for while the queries run.
 _LOOK_S = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppedAtOnce(Exception):
-    """A second Ctrl-C has interrupted the running batch."""
+    """A second signal has interrupted the running batch."""
 
 
 def session_for(pipeline: Pipeline) -> SparkSession:
@@ -141,7 +150,7 @@ def wait(queries: list[BacklogQuery]) -> bool:
     signals: list[int] = []
     stopped: BacklogQuery | None = None
     try:
-        with ending_on_interrupt(*queries), _counting(signals):
+        with ending_on_interrupt(*queries, signals=_SIGNALS), _counting(signals):
             while any(query.isActive for query in queries):
                 stopped = stopped or (None if signals else _stopped(queries))
                 if stopped is not None or any(query.exception() is not None for query in queries):
@@ -172,22 +181,40 @@ def _stopped(queries: list[BacklogQuery]) -> BacklogQuery | None:
 
 @contextlib.contextmanager
 def _counting(signals: list[int]) -> Iterator[None]:
-    """Note each Ctrl-C, and take a SIGTERM for one."""
-    inner = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(inner):
-        yield
-        return
+    """Note each signal that ends the queries."""
 
-    def note(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-        inner(number, frame)
+    def noting(inner: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
+        def note(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            inner(number, frame)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return note
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            inner = signal.getsignal(number)
+            if callable(inner):
+                before[number] = signal.signal(number, noting(inner))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` after a SIGTERM, as Ctrl-C does. For the time until `wait`."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def verified(

@@ -1,4 +1,9 @@
-"""Estimates the progress of a backlog, including the running batch. For display only."""
+"""Counts the rows of a backlog, and estimates those of the running batch and what is left. For display only.
+
+Committed rows are counted: Spark reports them with each batch. A source's offset has its own number of them, which may
+be an estimate. It counts only where there is no report: for the running batch, and after a restart for batches that are
+not in the event log.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.figures import rows_left
+from backlog_spark.runner.event_log import counted_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +47,24 @@ class SourceRows:
         return rows_left(self.rows, self.total or None)
 
 
-def rows_before(checkpoint: Checkpoint) -> int:
-    """Rows of the backlog that earlier processes have committed, as the sources count them."""
+def rows_before(checkpoint: Checkpoint) -> tuple[int, dict[int, int]]:
+    """Rows of the backlog that earlier processes have committed, of all sources and of each.
+
+    The event log has the counted rows of all. It may lack the newest batches of a process that was killed.
+    """
     committed = checkpoint.latest_committed()
-    return 0 if committed is None else _sums(checkpoint.offsets(committed) or [])[0]
+    if committed is None:
+        return 0, {}
+    offsets = checkpoint.offsets(committed) or []
+    of_sources = {index: _rows(offsets[index : index + 1]) for index in range(len(offsets))}
+    every = sum(of_sources.values())
+    batch, counted = counted_rows(checkpoint, committed) or (None, 0)
+    then = None if batch is None else checkpoint.offsets(batch)
+    if then is None:
+        return every, of_sources
+    every = counted + max(0, every - _rows(then))
+    reporting = [index for index, rows in of_sources.items() if rows]
+    return every, {**of_sources, **({reporting[0]: every} if len(reporting) == 1 else {})}
 
 
 class BacklogEstimate:
@@ -72,8 +92,8 @@ class BacklogEstimate:
         if newest is None or newest <= self._tracker.last_batch:
             return float(committed), total
         planned, at_start = self._offsets(newest)
-        (rows, of_sources), (before, _) = _sums(planned), _sums(at_start)
-        return committed + (rows - before) * self._share(newest), of_sources or total
+        batch, left = _rows(planned) - _rows(at_start), _left(planned)
+        return committed + batch * self._share(newest), total if left is None else committed + batch + left
 
     def of_sources(self) -> list[SourceRows]:
         """The same for each source that is in backlog."""
@@ -87,8 +107,10 @@ class BacklogEstimate:
         planned, at_start = self._offsets(newest)
         found = []
         for index, name in declared.items():
-            (rows, total), (before, _) = _sums(planned[index : index + 1]), _sums(at_start[index : index + 1])
-            found.append(SourceRows(name, before + (rows - before) * share, total))
+            of_source, before = planned[index : index + 1], at_start[index : index + 1]
+            batch = _rows(of_source) - _rows(before) if newest > self._tracker.last_batch else 0
+            counted, left = self._tracker.backlog_rows_of(index), _left(of_source)
+            found.append(SourceRows(name, counted + batch * share, 0 if left is None else counted + batch + left))
         return found
 
     def _offsets(self, newest: int) -> tuple[_Offsets, _Offsets]:
@@ -115,10 +137,16 @@ class BacklogEstimate:
         return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
 
 
-def _sums(offsets: _Offsets) -> tuple[int, int]:
-    """Rows planned and rows in all, over the sources that report them."""
-    known = [o for o in offsets if o]
-    return sum(_whole(o.get("rows")) for o in known), sum(_whole(o.get("total")) for o in known)
+def _left(offsets: _Offsets) -> int | None:
+    """Rows that are in no batch yet, over the sources that report them; None if none does."""
+    known = [o for o in offsets if o and type(o.get("total")) is int]
+    waiting = [o for o in known if o.get("isProcessingBacklog") is not False]
+    return sum(max(0, o["total"] - _whole(o.get("rows"))) for o in waiting) if known else None
+
+
+def _rows(offsets: _Offsets) -> int:
+    """Planned rows, over the sources that report them."""
+    return sum(_whole(o.get("rows")) for o in offsets if o)
 
 
 def _whole(value: Any) -> int:

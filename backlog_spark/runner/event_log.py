@@ -1,8 +1,8 @@
 """The event log of a query: one JSON line for each start, run, batch, switch, restart and end, beside the checkpoint.
 
-The log is for people and tools, also after the query has ended and on another machine. The query itself never reads
-it, and goes on if it cannot be written. Lines contain counts, names and reasons. They never contain an option's value
-or a value of a row.
+The log is for people and tools, also after the query has ended and on another machine. The query itself reads only how
+many rows earlier processes have read, to show it. It goes on if the log cannot be read or written. Lines contain
+counts, names and reasons. They never contain an option's value or a value of a row.
 
 The lines stand in files below ``<checkpoint>/backlog/events``. Object stores cannot append to a file, and some
 filesystems cannot replace one. So each flush writes a new file: at once for rare events, at most every `_FLUSH_S`
@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.spi.offset_flags import parse_offset
 
-__all__ = ["DIRECTORY", "FREQUENT", "VERSION", "EventFiles", "EventLog", "in_order"]
+__all__ = ["DIRECTORY", "FREQUENT", "VERSION", "EventFiles", "EventLog", "counted_rows", "in_order"]
 
 _log = logging.getLogger(__name__)
 
@@ -181,6 +181,23 @@ class EventLog:
 
     def _names(self) -> list[str]:
         return in_order(self._files.names_in(DIRECTORY))
+
+
+def counted_rows(files: EventFiles, committed: int) -> tuple[int, int] | None:
+    """The newest batch in the log, up to batch ``committed``, and the rows of the backlog that were read until its end.
+
+    None if the log has no such batch, or cannot be read.
+    """
+    try:
+        for name in reversed(in_order(files.names_in(DIRECTORY))):
+            for line in reversed((files.read_file(f"{DIRECTORY}/{name}") or "").splitlines()):
+                event = parse_offset(line) or {}
+                batch, rows = event.get("batch"), event.get("backlog_rows")
+                if event.get("kind") == "batch" and type(batch) is int and type(rows) is int and batch <= committed:
+                    return batch, rows
+    except Exception as error:  # it is for display only
+        _log.debug("The event log cannot be read: %s", first_line(error))
+    return None
 
 
 def in_order(names: Iterable[str]) -> list[str]:

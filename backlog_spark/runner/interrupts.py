@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol
@@ -36,7 +36,7 @@ class _Query(Protocol):
 
 
 @contextmanager
-def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
+def ending_on_interrupt(*queries: _Query, signals: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
     """Let Ctrl-C end queries while the block waits for them.
 
     The first one lets each query end after its running batch, and says so on stderr. The block goes on and should
@@ -45,15 +45,18 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
 
     If a query has failed, the first one raises nothing: the caller raises the failure. Both say it on stderr.
 
-    Does nothing outside the main thread, where Python delivers no signals, and if the program ignores Ctrl-C.
+    Does nothing outside the main thread, where Python delivers no signals, and with signals that the program ignores.
 
     Parameters
     ----------
     *queries : BacklogQuery or NativeQuery
         Started.
+    signals : sequence of signal.Signals
+        Those that count as Ctrl-C. Default: Ctrl-C's own, SIGINT.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    before = {number: signal.getsignal(number) for number in signals}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    if threading.current_thread() is not threading.main_thread() or not before:
         yield
         return
 
@@ -66,7 +69,8 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
             _interrupted.add(query)
             _say(f"Query {query.name} ends after its running batch. Press Ctrl-C again to end it at once.")
 
-    signal.signal(signal.SIGINT, interrupted)
+    for number in before:
+        signal.signal(number, interrupted)
     try:
         try:
             yield
@@ -87,7 +91,8 @@ def ending_on_interrupt(*queries: _Query) -> Iterator[None]:
                 _leave_out_traceback(ended)
                 raise ended
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say_end(query: _Query) -> None:

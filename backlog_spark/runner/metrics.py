@@ -65,8 +65,8 @@ METRICS: Final[Mapping[str, Metric]] = {
     for metric in (
         Metric(
             "backlog_spark_source_rows_behind", "gauge", "rows", _SOURCE,
-            "Rows of the backlog that are not read yet, as the source estimates them. A running batch counts by its "
-            "finished tasks. 0 out of backlog.",
+            "Rows of the backlog that are not read yet, as the source counts or estimates them. A running batch counts "
+            "by its finished tasks. 0 out of backlog.",
         ),
         Metric(
             "backlog_spark_source_is_processing_backlog", "gauge", "", _SOURCE,

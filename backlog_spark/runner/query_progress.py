@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backlog_spark.common.figures import work_ms
+from backlog_spark.common.figures import rows_left, work_ms
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.coordinator import Change, Coordinator
 from backlog_spark.decide.reports import ProgressReport, SourceReport
@@ -118,6 +118,9 @@ class QueryTracker:
         self._written: dict[int, float] = {}
         self.rows_before = 0
         """Rows of the backlog that earlier processes have committed. Set once, before the first run."""
+        self.rows_before_of: dict[int, int] = {}
+        """The same by source, as far as known. Set once, too."""
+        self._rows_of: dict[int, int] = {}
 
     def began(self, decision: Decision) -> None:
         """Record the mode at the start. Called once, before any `took`."""
@@ -213,9 +216,13 @@ class QueryTracker:
 
     def _count(self, report: ProgressReport) -> None:
         p, rows, phase = self._progress, report.num_input_rows, report.phase
-        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
         backlog_rows = p.backlog_rows + (rows if phase == "backlog" else 0)
-        total = max(sum(totals), backlog_rows) if totals else p.backlog_total
+        for source in report.sources:
+            if source.is_backlog:
+                self._rows_of[source.index] = self._rows_of.get(source.index, 0) + source.num_input_rows
+        # Read rows are counted. Only what is left is an estimate.
+        known = [left for left in map(self._left, report.sources) if left is not None]
+        total = self.rows_before + backlog_rows + sum(known) if known else p.backlog_total
         if total is not None and not self.coordinator.is_processing_backlog:
             total = backlog_rows  # an estimate that was too high would look like lost rows
         self._progress = replace(
@@ -229,10 +236,24 @@ class QueryTracker:
             commits_without_rows=p.commits_without_rows + (phase == "empty"),
         )
 
+    def _left(self, source: SourceReport) -> int | None:
+        """Rows of a source's backlog that are in no batch yet, as it estimates; None if it does not."""
+        rows, total = (source.end_offset or {}).get("rows"), (source.end_offset or {}).get("total")
+        if type(total) is not int:
+            return None
+        if not source.is_processing_backlog:
+            return 0
+        return rows_left(rows if type(rows) is int else self.backlog_rows_of(source.index), total)
+
     @property
     def backlog_rows(self) -> int:
         """Committed rows of the backlog, including those of earlier processes."""
         return self.rows_before + self.progress.backlog_rows
+
+    def backlog_rows_of(self, index: int) -> int:
+        """The same of one source, given by its number."""
+        with self.lock:
+            return self.rows_before_of.get(index, 0) + self._rows_of.get(index, 0)
 
     @property
     def backlog_total(self) -> int | None:

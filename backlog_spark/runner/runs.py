@@ -30,6 +30,7 @@ from backlog_spark.runner.query_events import QueryEvents
 from backlog_spark.spark.checkpoint.driver_claim import LOOK_S, DriverClaim, NewerDriver
 from backlog_spark.spark.checkpoint.offset_log import remove_unfinished
 from backlog_spark.spark.jvm.internals import fails_closed, is_usable
+from backlog_spark.spark.jvm.launch import is_spark_gone
 from backlog_spark.spark.jvm.quiet import end_console_progress, filter_messages
 from backlog_spark.spark.jvm.session import session_listener
 from backlog_spark.spark.jvm.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
@@ -87,6 +88,7 @@ class QueryRuns(QueryHandle):
         self._events = QueryEvents(lambda: self._name, checkpoint, tracker, settings)
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
+        self._query_id = ""
         self._stopping = threading.Event()  # at once: a running batch is interrupted
         self._ending = threading.Event()  # no further run starts; set by both ways of `stop`
         self._ended = threading.Event()
@@ -207,7 +209,7 @@ class QueryRuns(QueryHandle):
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
                 self._recall()
-                self._tracker.rows_before = rows_before(self._checkpoint)
+                self._tracker.rows_before, self._tracker.rows_before_of = rows_before(self._checkpoint)
                 remove_unfinished(self._checkpoint)
                 self._query = self._run()
             self._events.started({**self._described(), "python": platform.python_version()})
@@ -228,7 +230,8 @@ class QueryRuns(QueryHandle):
         running_queries.leave(self)
 
     def _subscribe(self, started: StreamingQuery) -> StreamingQuery:
-        session_listener(self._spark).subscribe(str(started.id), self._reports)
+        self._query_id = str(started.id)  # at the end the JVM may be gone
+        session_listener(self._spark).subscribe(self._query_id, self._reports)
         return started
 
     # -- following, in the runner's own thread --------------------------------------------------------------
@@ -290,7 +293,7 @@ class QueryRuns(QueryHandle):
                     self._failure = error
                     return
         except Exception as error:
-            self._failure = error  # which awaitTermination raises
+            self._failure = self._with_hint(error)  # which awaitTermination raises
             _log.error("Query %s ended: %s", self._name, first_line(error))
         except BaseException as error:
             self._failure = error
@@ -307,8 +310,8 @@ class QueryRuns(QueryHandle):
                 self._query.stop()
             except Exception as error:  # the JVM may be what failed
                 _log.warning("Query %s could not be stopped: %s", self._name, first_line(error))
-        if self._query is not None:
-            session_listener(self._spark).unsubscribe(str(self._query.id))
+        if self._query_id:
+            session_listener(self._spark).unsubscribe(self._query_id)
         self._close()
         self._events.ended(self._failure, was_stopped=self._stopping.is_set())
 
@@ -377,6 +380,14 @@ class QueryRuns(QueryHandle):
 
     def _with_hint(self, error: BaseException | None) -> BaseException | None:
         """The same error, or one that says what to do about it."""
+        if error is not None and is_spark_gone(error):
+            failure = BacklogError(
+                f"Query {self._name!r} failed: Spark's JVM has ended.",
+                "Its last messages or the kernel's log say why: a signal, or no memory left. The next start continues "
+                "from the checkpoint.",
+            )
+            failure.__cause__ = error
+            return failure
         hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
         if error is None or isinstance(error, BacklogError) or not (hint or is_of_spark(error)):
             return error

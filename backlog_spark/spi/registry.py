@@ -31,6 +31,7 @@ __all__ = [
     "KEEPS_METADATA",
     "add_connector",
     "advice",
+    "check_log",
     "check_options",
     "check_resume",
     "check_signal",
@@ -190,6 +191,18 @@ def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping
         Raised by the connector's ``check_resume``, if it has one.
     """
     if check := _function(source_format, "check_resume"):
+        check(options, offset)
+
+
+def check_log(source_format: str, options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+    """Check that a source still has what follows after its offset. Only for connectors; the query checks it itself.
+
+    Raises
+    ------
+    BacklogError
+        Raised by the connector's ``check_log``, if it has one.
+    """
+    if check := _function(source_format, "check_log"):
         check(options, offset)
 
 

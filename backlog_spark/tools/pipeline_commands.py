@@ -56,15 +56,16 @@ def run(file: str, as_json: bool) -> None:
 
     FILE is pipeline.yaml by default.
 
-    It uses the session of spark-submit, or starts one with the pipeline's settings. Ctrl-C stops it after the running
-    batch, a second Ctrl-C at once. The next run continues from the checkpoint.
+    It uses the session of spark-submit, or starts one with the pipeline's settings. Ctrl-C or SIGTERM stops it after
+    the running batch, a second one at once. The next run continues from the checkpoint.
     """
     from backlog_spark.pipelines.parsing import load
-    from backlog_spark.pipelines.running import StoppedAtOnce, ended, session_for, start, wait
+    from backlog_spark.pipelines.running import StoppedAtOnce, ended, session_for, sigterm_as_ctrl_c, start, wait
 
     pipeline = load(file)
-    spark = session_for(pipeline)
-    queries = start(pipeline, spark)
+    with sigterm_as_ctrl_c():
+        spark = session_for(pipeline)
+        queries = start(pipeline, spark)
     silent = [query for query in queries if not query.showsProgress]
     for query in silent:
         say(f"Query {query.name} runs; its checkpoint is {query.checkpointLocation}.")
@@ -88,7 +89,8 @@ def check(file: str, as_json: bool) -> None:
     Exit status 1 if anything would. FILE is pipeline.yaml by default.
 
     It checks the file, packages and Java, connects to the servers, and looks at their settings, the user's rights, the
-    tables, the retention of the binary log, and local targets. It starts no Spark and reads no rows.
+    tables, the retention of the binary log, and local targets, where it writes and removes a file. It starts no
+    Spark and reads no rows.
     """
     from backlog_spark.pipelines.preflight import preflight
 

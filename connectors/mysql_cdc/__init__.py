@@ -4,6 +4,7 @@ from .server.examination import examine
 from .source import (
     MySqlCdcDataSource,
     check,
+    check_log,
     check_options,
     check_resume,
     check_signal,
@@ -16,6 +17,7 @@ from .stream.tables_at import table_names, table_progress, tables_at
 __all__ = [
     "MySqlCdcDataSource",
     "check",
+    "check_log",
     "check_options",
     "check_resume",
     "check_signal",

@@ -16,11 +16,14 @@ from backlog_spark.spi.signals import Signal
 from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
+from .binlog import startup
 from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
 from .schema.declared import DeclaredTables
 from .schema.table import SchemaChanged, TableSchema
+from .server import purged
+from .server.connection import server_identity
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 from .server.retries import is_transient
@@ -93,17 +96,20 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
 
 
 def check_start(options: Mapping[str, str]) -> None:
-    """Refuse tables that do not exist, and patterns that match nothing. Called at the first start on a checkpoint.
+    """Refuse tables that do not exist, patterns that match nothing, and a start that the log does not have.
+
+    Called at the first start on a checkpoint.
 
     Raises
     ------
-    SettingError
-        Names the table or the pattern.
+    BacklogError
+        Names the table, the pattern or the position.
     """
     parsed = MySqlOptions.parse(options)
     with connect(parsed, at_once=True) as connection:
         for name in find_tables(connection, parsed):
             load_schema(connection, parsed, *name)
+        startup.check_start(connection, parsed)
     if parsed.columns.names_any and not parsed.adds_tables:  # else they may mean later tables
         parsed.columns.check_used(check(options))
 
@@ -131,6 +137,22 @@ def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
     for table in known.tables:
         if (table.database, table.table) in declared:
             columns.check_unchanged(table, declared[table.database, table.table], known.salt_check)
+
+
+def check_log(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+    """Refuse a server that has purged changes after a checkpoint's offset. Another server than before is not checked.
+
+    Nor is a stream that would read its tables again.
+
+    Raises
+    ------
+    LogGone
+        Says what is missing.
+    """
+    known, parsed = Offset.from_json(dict(offset)), MySqlOptions.parse(options)
+    with connect(parsed, at_once=True) as connection:
+        if server_identity(connection) == known.server and not parsed.renews:
+            purged.check_log(connection, known)
 
 
 def check_signal(options: Mapping[str, str], signal: Signal) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,9 @@ from click.testing import CliRunner, Result
 
 from backlog_spark.pipelines.building import sink_of
 from backlog_spark.pipelines.parsing import load, parse
+from backlog_spark.pipelines.preflight import preflight
 from backlog_spark.pipelines.running import session_for, start, wait
+from backlog_spark.spi.examination import Severity
 from backlog_spark.tools.command import command
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID
 
@@ -169,19 +173,66 @@ def test_check_of_a_file_with_mistakes_and_of_no_server(tmp_path: Path) -> None:
     assert "127.0.0.1:1" in told
 
 
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.process
-def test_a_directory_that_cannot_be_looked_at_is_a_finding(tmp_path: Path) -> None:
-    """Its name is too long for the disk. Without the right to search a directory it is the same."""
-    file, name = tmp_path / "p.yaml", "x" * 300
+@pytest.mark.parametrize("what", ["sink sink", "checkpoint"])
+@pytest.mark.parametrize(
+    ("below", "told"),
+    [
+        ("file", "{root}/file is a file, and no directory."),
+        ("file/a/b", "{root}/file is a file, and no directory."),
+        ("link/a", "{root}/link is a link to nothing, and no directory."),
+        ("loop/a", "{root}/loop is a link to nothing, and no directory."),
+        ("x" * 300, "{root}/{below} cannot be written: File name too long."),
+        ("/proc/none", "/proc/none cannot be written: "),
+        ("/proc/self/none", "/proc/self/none cannot be written: "),
+        ("/sys/none", "/sys/none cannot be written: "),
+        ("closed/a", "{root}/closed/a cannot be written: Permission denied."),
+        ("read/a", "{root}/read/a cannot be written: Permission denied."),
+        ("a/b/c", ""),
+        ("linked/a", ""),
+        ("lake", ""),
+    ],
+)
+def test_check_tries_to_write(tmp_path: Path, what: str, below: str, told: str) -> None:
+    """It makes what the query would make, and removes it."""
+    root = tmp_path / "root"
+    for name in ("closed", "read", "lake/_delta_log"):
+        (root / name).mkdir(parents=True)
+    (root / "file").write_text("x")
+    (root / "link").symlink_to(root / "nowhere")
+    (root / "loop").symlink_to(root / "loop")
+    (root / "linked").symlink_to(root / "lake")
+    path, file = str(root / below), tmp_path / "p.yaml"
     file.write_text(f"""\
 source: {{type: rate}}
-sink: {{type: delta_append, path: {tmp_path}/{name}/t}}
-pipeline: {{name: n, checkpoint: {tmp_path}/{name}/c}}
+sink: {{type: delta_append, path: "{path if what == "sink sink" else root / "t"}"}}
+pipeline: {{name: n, checkpoint: "{path if what == "checkpoint" else root / "c"}"}}
 """)
-    assert findings(file)["error"] == [
-        f"{what}: {tmp_path}/{name}/{where} cannot be used: File name too long. Change its rights, or the path."
-        for what, where in (("sink sink", "t"), ("checkpoint", "c"))
-    ]
+    for name, rights in ((".", 0o777), ("lake", 0o777), ("closed", 0), ("read", 0o555)):
+        (root / name).chmod(rights)
+    for above in [tmp_path, *list(tmp_path.parents)[:2]]:  # pytest's own
+        above.chmod(0o755)
+    before = sorted(root.rglob("*"))
+    preflight(str(file))  # imports what nobody may be unable to read
+    with as_nobody():
+        found = preflight(str(file))
+    assert sorted(root.rglob("*")) == before
+    errors = [f"{each.subject}: {each.problem}" for each in found.findings if each.severity is Severity.ERROR]
+    wanted = f"{what}: {told.format(root=root, below=below)}"
+    assert [error.startswith(wanted) for error in errors] == ([True] if told else [])
 
 
 def test_a_password_in_the_file_is_a_warning(mysql: MySQLServer, tmp_path: Path) -> None:

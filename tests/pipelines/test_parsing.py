@@ -113,7 +113,7 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         ("keys: [id]", "keys: id", "p.yaml:13:3: keys: input should be a valid list."),
         ("keys: [id]", "keys: []", "p.yaml:13:3: keys: list should have at least 1 item after validation, not 0."),
         ("keys: [id]", "keys: [id]\n  from: ordres", "p.yaml:14:3: There is no stream ordres. Did you mean orders?"),
-        ("keys: [id]", "keys: [id\n  x", "p.yaml:15:9: This is no valid YAML: "),
+        ("keys: [id]", "keys: [id\n  x", "p.yaml:13:9: The [ that begins here is not closed, "),
         ("name: orders\n  host", "name: my-orders\n  host", "p.yaml:3:3: my-orders is no name for SQL."),
         ("sink:", "route:\n- source-table: a.b\n  sink-table: c\nsink:", "p.yaml:11:3: route belongs to a sink of"),
     ],
@@ -277,10 +277,10 @@ def test_sinks_of_side_outputs() -> None:
     [
         ("", "A pipeline is a mapping."),
         ("- a", "A pipeline is a mapping."),
-        ("a: b: c", "This is no valid YAML"),
-        ("source: x\n---\n", "This is no valid YAML"),
-        ("a: b\nc: 'x\7'", "p.yaml:2:6: This is no valid YAML: the character U+0007 is not allowed."),
-        ("[" * 5_000, "p.yaml:1:1: This is no valid YAML: it is nested too deeply."),
+        ("a: b: c", "There is a colon and a blank in a value. Put the value in quotes."),
+        ("source: x\n---\n", "A second document begins here."),
+        ("a: b\nc: 'x\7'", "p.yaml:2:6: The character U+0007 is not allowed."),
+        ("[" * 5_000, "p.yaml:1:1: The file is nested too deeply."),
         ("source: {type: !!int '', name: !!timestamp x}", "A pipeline needs sink."),
     ],
 )

@@ -195,10 +195,18 @@ pipeline: {{name: split, checkpoint: {tmp_path}/c, interval: 100 ms, intervalDur
         start(load(str(file)), spark)
 
 
-@pytest.mark.grid
-def test_ctrl_c_ends_between_two_batches_and_the_next_run_goes_on(
-    spark: SparkSession, mysql: MySQLServer, tmp_path: Path
+# What Spark and Java print when they are ended in the middle of something.
+NOISE = (
+    "Traceback", "java.", "Connection refused", "Failed to cancel job group", "stateConnectionListenerThread",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.grid), signal.SIGTERM])
+def test_a_signal_to_the_process_group_ends_it_after_its_batch_and_the_next_run_goes_on(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, number: signal.Signals
 ) -> None:
+    """As a terminal sends Ctrl-C, and ``timeout`` SIGTERM."""
     create(mysql, "stopped")
     file, log = tmp_path / "pipeline.yaml", tmp_path / "log"
     file.write_text(f"""\
@@ -212,13 +220,18 @@ pipeline:
   settings:
 {settings()}""")
 
-    def commits() -> int:
-        return len(list((tmp_path / "c" / "commits").glob("[0-9]*")))
+    def batches(folder: str) -> list[int]:
+        return sorted(int(path.name) for path in (tmp_path / "c" / folder).glob("[0-9]*"))
+
+    def is_in_a_batch() -> bool:
+        committed = batches("commits")  # first: the other one only grows
+        return len(committed) >= 2 and len(batches("offsets")) > len(committed)
 
     with running(file, log, THE_PASSWORD="") as process:
-        wait_for(lambda: commits() >= 2 or process.poll() is not None, "a batch")
+        wait_for(lambda: is_in_a_batch() or process.poll() is not None, "a batch", every_s=0.01)
         assert process.poll() is None, log.read_text()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        began = batches("offsets")
+        os.killpg(process.pid, number)
         assert process.wait(LIMIT_S) == 0, log.read_text()
     told = log.read_text()
     assert "Query stopped ends after its running batch. Press Ctrl-C again to end it at once." in told
@@ -226,8 +239,9 @@ pipeline:
         r"Query stopped has ended after a whole batch: [\d,]+ rows in \d+ commits?, .* s, to file:.*/t\.", told
     )
     assert '"status": "CANCELED"' in told
-    offsets = {path.name for path in (tmp_path / "c" / "offsets").glob("[0-9]*")}
-    assert offsets == {path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")}
+    assert [word for word in NOISE if word in told] == []
+    assert batches("offsets") == batches("commits")
+    assert set(began) <= set(batches("commits"))
     mysql.execute("DELETE FROM stopped.orders WHERE id < 10")
     pipeline = load(str(file), {"THE_PASSWORD": ""})
     queries = start(pipeline, spark)
@@ -251,6 +265,60 @@ def test_a_mistake_is_told_before_spark_starts(tmp_path: Path) -> None:
         f"error: {file}:1:27: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?"
         in (tmp_path / "log").read_text()
     )
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_signal_before_the_queries_run_ends_it(tmp_path: Path) -> None:
+    file, log = tmp_path / "pipeline.yaml", tmp_path / "log"
+    file.write_text(
+        f"source: {{type: rate}}\nsink: {{type: delta_append, path: {tmp_path}/t}}\n"
+        f"pipeline:\n  name: early\n  checkpoint: {tmp_path}/c\n  settings:\n{settings()}"
+    )
+    with running(file, log) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: process.poll() is not None or bool(children.read_text()), "Spark")
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 130, log.read_text()
+    assert [word for word in NOISE if word in log.read_text()] == []
+
+
+LAUNCHED = """
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from backlog_spark.pipelines.parsing import load
+from backlog_spark.pipelines.running import session_for
+
+spark = session_for(load(sys.argv[1]))
+java = spark._jvm.java.lang.ProcessHandle.current().pid()
+Path(sys.argv[2]).with_suffix(".new").write_text(json.dumps([java, os.getpgid(java), os.getpgid(0)]))
+Path(sys.argv[2]).with_suffix(".new").rename(sys.argv[2])
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_spark_ends_with_a_killed_driver(tmp_path: Path) -> None:
+    """Although no signal to the driver's process group reaches it."""
+    file, program, found = tmp_path / "pipeline.yaml", tmp_path / "launched.py", tmp_path / "found"
+    program.write_text(LAUNCHED)
+    file.write_text(
+        f"source: {{type: rate}}\nsink: {{type: delta_append, path: {tmp_path}/t}}\n"
+        f"pipeline:\n  name: killed\n  checkpoint: {tmp_path}/c\n  settings:\n{settings()}"
+    )
+    process = subprocess.Popen([sys.executable, str(program), str(file), str(found)], start_new_session=True)
+    try:
+        wait_for(lambda: found.exists() or process.poll() is not None, "the session")
+        java, group, own = json.loads(found.read_text())
+        assert group != own
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not Path(f"/proc/{java}").exists(), "the end of Java")
 
 
 HOSTILE = "=t: \\path\\u0041 #!'\" ${x} é \U0001f511\ttab\nsecond line \\"

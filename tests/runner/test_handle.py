@@ -49,7 +49,7 @@ def test_a_handle_shows_name_status_mode_and_rows() -> None:
     assert repr(handle) == "<Handle 'orders' RUNNING, mode stream, no backlog; 2,507 rows in 3 commits>"
     again = tracker()
     again.rows_before = 1_000  # of a process that was killed
-    take(again, report(1, source(0, 1, 2, 600, (True, True), total=2_500)))
+    take(again, report(1, source(0, 1, 2, 600, (True, True), rows=1_600, total=2_500)))
     assert "mode backlog, backlog rows left: 900; 600 rows in 1 commit>" in repr(Handle(again))
     handle._stopping.set()
     handle._ended.set()

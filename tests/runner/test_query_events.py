@@ -98,7 +98,7 @@ def test_rows_of_the_backlog_count_those_of_earlier_processes(monkeypatch: pytes
     tracker = made._tracker
     tracker.rows_before = 1_000  # of a process that was killed
     for taken in (
-        report(5, source(0, 5, 6, 600, (True, True), total=2_500)),
+        report(5, source(0, 5, 6, 600, (True, True), rows=1_600, total=2_500)),
         report(6, source(0, 6, 7, 900, (True, False), total=2_500)),
         report(7, source(0, 7, 8, 7, (False, False), total=2_500)),
     ):

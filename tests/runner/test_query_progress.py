@@ -17,7 +17,9 @@ ON = Intervals(1_000, 10_000, "builder", "builder")
 OFF = Intervals(1_000, None, "builder", "default")
 
 
-def source(index: int, start: int | None, end: int, rows: int, flags: tuple[bool, bool], **more: Any) -> SourceReport:
+def source(
+    index: int, start: int | None, end: int, rows: int, flags: tuple[bool, bool], /, **more: Any
+) -> SourceReport:
     """A source that went from ``start`` to ``end``; ``flags`` of the batch and from its end on."""
     offsets = [None if n is None else {"n": n, **more} for n in (start, end)]
     return SourceReport(index, "", offsets[0], offsets[1], None, rows, flags[1], flags[0], bool(more.get("finished")))

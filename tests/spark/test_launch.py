@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import threading
+from typing import Any
 
 import pytest
 from delta import configure_spark_with_delta_pip
@@ -25,7 +26,8 @@ def test_the_package_of_delta_is_that_which_delta_itself_names() -> None:
 def test_the_switch_leaves_the_start_to_pyspark(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     seen: list[str] = []
 
-    def launched(popen_kwargs: object) -> None:
+    def launched(popen_kwargs: dict[str, Any]) -> None:
+        assert popen_kwargs == {"stderr": None, "start_new_session": True}
         seen.append(os.environ["PYSPARK_SUBMIT_ARGS"])
 
     monkeypatch.setattr(java_gateway, "launch_gateway", launched)

@@ -183,9 +183,9 @@ INTERNALS: Final[dict[str, Internal]] = {
     "launch": Internal(
         "jvm/launch",
         {},
-        "a pipeline's settings are not on the command line of Spark's JVM",
-        "PySpark puts them there, and other users of the machine can read them.",
-        beside_java="PySpark's `SparkContext._ensure_initialized`",
+        "Spark's JVM has no settings on its command line, and gets no signals of the process group",
+        "PySpark puts them there, and other users of the machine can read them. A SIGTERM to the group ends the JVM.",
+        beside_java="PySpark's `SparkContext._ensure_initialized` and `launch_gateway`",
     ),
     "checkpoint files": Internal(
         "checkpoint/files",

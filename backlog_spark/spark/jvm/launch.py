@@ -1,9 +1,14 @@
-"""Starts Spark's JVM without settings on its command line, where everybody on the machine could read secrets.
+"""Starts Spark's JVM: without settings on its command line, and in a process group of its own.
+
+Everybody on the machine could read secrets on the command line. And what ends a program often signals its whole process
+group, such as ``timeout``: the JVM would end before the running batch. It still ends with this process, however that
+dies, as it reads from a pipe that this process holds.
 
 PySpark passes each setting of a new session to spark-submit as ``--conf``. Here they are in a file for
 ``--properties-file`` that only this user can read and that is removed when the JVM runs. The session's builder sets
 them again, so they count to the letter. Reaches for ``SparkContext._ensure_initialized`` and ``launch_gateway``, which
-start the JVM (seen in Spark 4.2). Without them PySpark starts it, with the settings on its command line.
+start the JVM (seen in Spark 4.2). Without them PySpark starts it, with the settings on its command line and in this
+process's group.
 
 If Ivy gets packages, it writes about 100 lines to the JVM's stderr, which Spark has no setting for. So the JVM then
 writes to a pipe, and a thread passes its lines on, without those of Ivy. If the JVM does not start, Ivy's lines are
@@ -12,6 +17,7 @@ printed too. What the JVM prints after this process has ended is lost.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -24,10 +30,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, cast
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped,unused-ignore]
+
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.jvm.internals import is_off
 
-__all__ = ["delta_package", "launch", "relaying"]
+__all__ = ["delta_package", "is_spark_gone", "launch", "relaying"]
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTION: Final = "--properties-file"
@@ -48,13 +56,15 @@ def launch(settings: Mapping[str, str]) -> None:
     """
     from pyspark import SparkContext, java_gateway
 
-    start = getattr(SparkContext, "_ensure_initialized", None)
+    start, gateway = getattr(SparkContext, "_ensure_initialized", None), cast("Any", java_gateway)
     connects = "SPARK_REMOTE" in os.environ or "spark.remote" in settings or settings.get("spark.api.mode") == "connect"
     if start is None or connects or is_off() or cast("Any", SparkContext)._gateway is not None:
         return
     packages = settings.get("spark.jars.packages")
+    _keep_tracebacks_out()
     with _in_a_file(settings), relaying(packages) if packages else nullcontext() as stderr:
-        start(gateway=cast("Any", java_gateway).launch_gateway(popen_kwargs={"stderr": stderr}))
+        how = {"stderr": stderr, "start_new_session": True}
+        start(gateway=gateway.launch_gateway(popen_kwargs=how))
 
 
 @contextmanager
@@ -120,6 +130,23 @@ def _print(text: bytes) -> None:
     with suppress(OSError, ValueError):  # it is closed
         sys.stderr.write(text.decode(errors="replace"))
         sys.stderr.flush()
+
+
+def is_spark_gone(error: BaseException) -> bool:
+    """Whether a call into the JVM failed because it has ended."""
+    return isinstance(error, (ConnectionError, Py4JNetworkError))
+
+
+def _keep_tracebacks_out() -> None:
+    """Keep Py4J from logging a traceback for each call that an ended JVM does not answer. One error says so."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        has_ended = error is not None and (is_spark_gone(error) or "Connection refused" in str(error))
+        return not (has_ended and "py4j" in record.pathname)
+
+    for name in (None, "py4j.clientserver", "py4j.java_gateway"):  # it also logs to the root
+        logging.getLogger(name).addFilter(is_news)
 
 
 def delta_package() -> str:

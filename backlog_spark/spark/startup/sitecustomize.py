@@ -8,8 +8,9 @@ of 7.2, and a keyed query takes 6.4 s to its first live output instead of 10.3.
 The zip and Spark's jar, which has no Python code, then leave the path. Spark's processes call
 `importlib.invalidate_caches` after they add to the path, and Python would read both archives again, for 0.1 s.
 
-It also leaves out two things that these processes print in a good run. A worker prints a traceback if Spark closes its
-connection, which is how Spark ends it. The process that prepares a keyed query prints five paragraphs.
+It also leaves out three things that these processes print in a good run. A worker, and a process that serves a query,
+print a traceback if Spark closes their connection, which is how Spark ends them. The process that prepares a keyed
+query prints five paragraphs.
 
 With ``spark.backlog.fastPythonStart=false`` this directory is not on the path. Python imports only one module of this
 name, so this one also runs the installation's own ``sitecustomize``.
@@ -24,7 +25,7 @@ import traceback
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 
@@ -43,6 +44,22 @@ class _FromDirectory:
         return PathFinder.find_spec(fullname, [self._directory], target)
 
 
+def _end_quietly() -> None:
+    """Print no traceback when Spark closes the connection of a process that serves a query. Its stop does that."""
+    if not any(word.startswith("pyspark.sql.streaming.") for word in sys.orig_argv):
+        return
+    print_failure = sys.excepthook
+
+    def print_others(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        # EOFError while it waits, a broken pipe while it answers, a failure to connect before that.
+        if not issubclass(kind, (EOFError, BrokenPipeError, ConnectionError)) and "CANNOT_OPEN_SOCKET" not in str(
+            error
+        ):
+            print_failure(kind, error, trace)
+
+    sys.excepthook = print_others
+
+
 def _package_beside(zipped: str) -> _FromDirectory | None:
     """The package directory next to ``pyspark.zip``, in a Spark installation or an installed package."""
     home = Path(zipped).parent.parent  # <home>/python, or <site-packages>/pyspark/python
@@ -53,6 +70,7 @@ def _package_beside(zipped: str) -> _FromDirectory | None:
 
 
 def _install() -> None:
+    _end_quietly()
     zips = [entry for entry in sys.path if Path(entry).name == "pyspark.zip"]
     # Only the first zip on the path counts: a later one belongs to another installation.
     finder = _package_beside(zips[0]) if zips else None

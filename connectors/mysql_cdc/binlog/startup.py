@@ -33,7 +33,7 @@ from .dump import open_dump
 from .positions import FIRST_EVENT, BinlogPosition
 from .reading import TransactionEnd, read_changes
 
-__all__ = ["decided"]
+__all__ = ["check_start", "decided"]
 
 # Events that may come between two transactions, as SHOW BINLOG EVENTS names them.
 _BETWEEN = {
@@ -82,6 +82,21 @@ class _Ahead(Statements):
     def described(self, schema: TableSchema, names: tuple[str, ...]) -> None:
         self.has_rows = True
         super().described(schema, names)
+
+
+def check_start(connection: Connection[Any], options: MySqlOptions) -> None:
+    """Check a position that the user gives, without reading the log.
+
+    Raises
+    ------
+    BacklogError
+        It is not, or no longer, in the server's log, or is inside a transaction.
+    """
+    if options.startup_mode == "specific":
+        if options.startup_gtid_set:
+            _after_gtids(connection, options, Offset(""))
+        else:
+            _checked(connection, BinlogPosition(options.startup_file or "", options.startup_position))
 
 
 def _decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:

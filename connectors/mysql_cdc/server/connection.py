@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,6 +111,10 @@ class ServerConnection(Connection):  # type: ignore[misc]
         return sslp if isinstance(sslp, ssl.SSLContext) else without_authorities()
 
 
+# What PyMySQL raises when it takes the bytes of another protocol for those of a server.
+_NO_HANDSHAKE = (pymysql.err.InternalError, struct.error, AssertionError, LookupError, TypeError, ValueError)
+
+
 @contextlib.contextmanager
 def connect(options: MySqlOptions, *, at_once: bool = False, **more: Any) -> Iterator[Connection[Any]]:
     """A connection as of `reopened`; closed at the end.
@@ -168,6 +173,11 @@ def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
             raise
     except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
         raise _refused(options, error) from None
+    except _NO_HANDSHAKE as error:
+        raise BacklogError(
+            f"What answers at {options.host}:{options.port} is no MySQL or MariaDB server.",
+            "Check the options host and port.",
+        ) from error
     except RuntimeError as error:
         if "cryptography" not in str(error):
             raise

@@ -206,7 +206,8 @@ def check_tables(connection: Connection[Any], options: MySqlOptions, tables: Seq
         Names the server's option, or ``binlog.statement.ignore``.
     """
     check_ignored(connection, options.statement_ignore, tables)
-    check_databases(_binlog_status(connection)[0], sorted({t.database for t in tables}))
+    if status := _binlog_status(connection):  # a server without a log has none, which is refused already
+        check_databases(status[0], sorted({t.database for t in tables}))
 
 
 _COLUMNS = """

@@ -129,11 +129,13 @@ class SnapshotPlanner:
         if until is not None and self._limits.available_now:
             # The copied tables are consistent only once the log has been read up to the last watermark.
             self._limits.target = until
+        self._limits.backlog_started(plan.rows, time.time() * 1000)
+        captured = self._tables.captured(start)
+        plan = replace(plan, ranges=self._remaining.count(connection, captured, start, plan.ranges))
         planned = start.with_snapshot(plan.ranges, 0, until)
         total = planned.rows
         if until is None:
-            total += self._remaining.rows(connection, self._tables.captured(start), planned)
-        self._limits.backlog_started(plan.rows, time.time() * 1000)
+            total += self._remaining.rows(connection, captured, planned)
         threshold = self._options.backlog_lag_ms
         # Reading the log starts at the first watermark.
         behind = plan.ranges[0].at_ms - (start.ranges or plan.ranges)[0].at_ms

@@ -1,21 +1,24 @@
-"""Estimates how many rows of a snapshot are still to be read: for progress only, never for reading.
+"""Says how many rows of a snapshot are read and still to be read: for progress only, never for reading.
 
-InnoDB's statistics may be wrong by half. So a table is counted if that takes less than half a second. For other tables
-with numeric keys, the statistics are corrected with the share of the key range that has been planned.
+InnoDB's statistics may be wrong by half, and its estimates of ranges by more. So a table is counted if that takes less
+than half a second, and then the range of each batch is counted too. For other tables with numeric keys, the statistics
+are corrected with the share of the key range that has been planned.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
 
-from ..offsets import Offset
+from ..offsets import NO_TABLE as WITHOUT_TABLE
+from ..offsets import Offset, SnapshotRange
 from ..options import MySqlOptions
-from ..schema.keys import Key, key_kind
+from ..schema.keys import Key, key_kind, key_range
 from ..schema.table import TableSchema
 from ..server.connection import NO_TABLE
 from .chunks import Splitter, count_rows, estimated_rows
@@ -23,7 +26,7 @@ from .chunks import Splitter, count_rows, estimated_rows
 __all__ = ["Remaining", "corrected"]
 
 _COUNT_S = 0.5
-"""For all tables of a snapshot together. A server counts one to two million rows in that time."""
+"""For all tables of a snapshot together, and for one range. A server counts one to two million rows in that time."""
 
 _TIMEOUTS = {1969, 3024}  # MariaDB's and MySQL's
 
@@ -33,35 +36,80 @@ class Remaining:
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
-        self._found: dict[str, tuple[int, bool]] = {}  # by qualified name: rows in all, and whether they were counted
+        # By qualified name. The first: rows that follow after a key; None for a table that takes too long to count.
+        self._counted: dict[str, tuple[Key | None, int] | None] = {}
+        self._estimated: dict[str, int] = {}
         self._left_s = _COUNT_S
+
+    def count(
+        self,
+        connection: Connection[Any],
+        tables: Sequence[TableSchema],
+        start: Offset,
+        ranges: Sequence[SnapshotRange],
+    ) -> tuple[SnapshotRange, ...]:
+        """The same ranges, those of the batch after ``start``, with counted instead of estimated rows.
+
+        Ranges of tables that take too long to count are left as they are.
+        """
+        after, found = dict(start.unread()), []
+        for of in ranges:
+            rows = None
+            if of.form != WITHOUT_TABLE:
+                rows = self._count_range(connection, tables[of.table], after[of.table], of.end)
+            found.append(of if rows is None else replace(of, rows=rows))
+        return tuple(found)
 
     def rows(self, connection: Connection[Any], tables: Sequence[TableSchema], planned: Offset) -> int:
         """Rows that are in no range of ``planned``."""
         rest = 0
         for table, end in planned.unread():
             schema = tables[table]
-            done = sum(r.rows for r in planned.ranges_of(table))
             try:
-                if schema.qualified not in self._found:
-                    self._found[schema.qualified] = self._look(connection, schema)
-                every, is_counted = self._found[schema.qualified]
-                if not is_counted:
-                    every = self._corrected(connection, schema, end, done, every)
+                left = self._count_rest(connection, schema, end)
+                if left is None:
+                    left = self._estimate_rest(connection, schema, end, sum(r.rows for r in planned.ranges_of(table)))
             except pymysql.err.MySQLError as error:
                 if error.args[0] not in NO_TABLE:
                     raise
                 continue
-            rest += max(0, every - done)
+            rest += left
         return rest
 
-    def _look(self, connection: Connection[Any], schema: TableSchema) -> tuple[int, bool]:
-        began = time.monotonic()
+    def _count_range(
+        self, connection: Connection[Any], schema: TableSchema, low: Key | None, high: Key | None
+    ) -> int | None:
         try:
-            counted = _count(connection, schema, self._left_s) if self._left_s > 0 else None
-        finally:
-            self._left_s -= time.monotonic() - began
-        return (estimated_rows(connection, schema), False) if counted is None else (counted, True)
+            rest = self._count_rest(connection, schema, low)
+            if rest is None or high is None:
+                return rest
+            rows = _count(connection, schema, key_range(schema.chunk_columns, low, high), _COUNT_S)
+        except pymysql.err.MySQLError as error:
+            if error.args[0] not in NO_TABLE:
+                raise
+            return None
+        self._counted[schema.qualified] = None if rows is None else (high, max(0, rest - rows))
+        return rows
+
+    def _count_rest(self, connection: Connection[Any], schema: TableSchema, low: Key | None) -> int | None:
+        """The rows after a key. None for a table that takes too long."""
+        name = schema.qualified
+        if name not in self._counted:
+            began = time.monotonic()
+            try:
+                where = key_range(schema.chunk_columns, low, None)
+                rows = _count(connection, schema, where, self._left_s) if self._left_s > 0 else None
+            finally:
+                self._left_s -= time.monotonic() - began
+            self._counted[name] = None if rows is None else (low, rows)
+        known = self._counted[name]
+        return known[1] if known is not None and known[0] == low else None
+
+    def _estimate_rest(self, connection: Connection[Any], schema: TableSchema, end: Key | None, done: int) -> int:
+        if schema.qualified not in self._estimated:
+            self._estimated[schema.qualified] = estimated_rows(connection, schema)
+        every = self._estimated[schema.qualified]
+        return max(0, self._corrected(connection, schema, end, done, every) - done)
 
     def _corrected(
         self, connection: Connection[Any], schema: TableSchema, end: Key | None, done: int, rows: int
@@ -97,10 +145,10 @@ def corrected(least: int, greatest: int, reached: int, done: int, rows: int, *, 
     return done + round(rest)
 
 
-def _count(connection: Connection[Any], schema: TableSchema, seconds: float) -> int | None:
-    """The number of rows of a table. None if counting takes longer than ``seconds``."""
+def _count(connection: Connection[Any], schema: TableSchema, where: str, seconds: float) -> int | None:
+    """The number of rows that a WHERE clause selects. None if counting takes longer than ``seconds``."""
     try:
-        return count_rows(connection, schema, "", seconds)
+        return count_rows(connection, schema, where, seconds)
     except pymysql.err.MySQLError as error:
         if error.args[0] not in _TIMEOUTS:
             raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
+import random
 
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from backlog_spark.connectors.mysql_cdc.offsets import Offset
 from backlog_spark.connectors.mysql_cdc.snapshot import remaining
 from backlog_spark.connectors.mysql_cdc.snapshot.remaining import corrected
 from servers.mysql import MySQLServer
@@ -67,3 +70,46 @@ def test_of_a_large_table_the_statistics_are_corrected(
     assert found[-1] == ROWS
     assert found == sorted(found, reverse=True)
     assert ROWS < found[2] < ROWS * 1.05 < found[0] < SAID
+
+
+def gaps(mysql: MySQLServer, rng: random.Random) -> int:
+    """A table ``remaining.g`` with gaps between its ids, and wide or narrow rows. Returns how many rows it has."""
+    mysql.execute("CREATE DATABASE IF NOT EXISTS remaining")
+    mysql.execute("DROP TABLE IF EXISTS remaining.g")
+    mysql.execute("CREATE TABLE remaining.g (id BIGINT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(200))")
+    mysql.execute(
+        "INSERT INTO remaining.g (v) VALUES " + ",".join(f"('{'x' * rng.choice((1, 150))}')" for _ in range(1_000))
+    )
+    for _ in range(5):  # each leaves a gap: the server takes ids in powers of two
+        mysql.execute("INSERT INTO remaining.g (v) SELECT v FROM remaining.g")
+    kind = rng.choice(("as they are", "strides", "groups", "one far away", "thinned"))
+    if kind == "strides":
+        mysql.execute(f"UPDATE remaining.g SET id = id * {rng.randint(2, 500)} ORDER BY id DESC")
+    elif kind == "groups":
+        mysql.execute(f"UPDATE remaining.g SET id = id + (id DIV {rng.randint(50, 9_000)}) * 100000 ORDER BY id DESC")
+    elif kind == "one far away":
+        mysql.execute(f"INSERT INTO remaining.g VALUES ({10 ** rng.randint(6, 15)}, 'last')")
+    elif kind == "thinned":
+        mysql.execute(f"DELETE FROM remaining.g WHERE CRC32(id) % 100 < {rng.randint(10, 90)} AND id > 9000")
+    if rng.random() < 0.5:
+        mysql.execute("ANALYZE TABLE remaining.g")
+    return int(mysql.execute("SELECT COUNT(*) FROM remaining.g")[0][0])
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(4, 60))])
+def test_rows_of_a_table_with_gaps_between_its_ids_are_counted(mysql: MySQLServer, seed: int) -> None:
+    """At every batch, however the batches are cut: what is read, and what is left. Also in another process."""
+    rng = random.Random(seed)
+    rows = gaps(mysql, rng)
+    given = {"intervalDuringBacklog": f"{rng.choice((20, 50, 100))} ms", "interval": "10 ms", "chunkSize": 2_000}
+    stream = reader(options(mysql, "remaining.g", **given))
+    offset, batches = stream.initialOffset(), 0
+    while offset["isProcessingBacklog"]:
+        offset, batches = stream.latestOffset(offset, ReadAllAvailable()), batches + 1
+        read = Offset.from_json(offset)
+        end = read.ranges[-1].end
+        where = "" if end is None else f" WHERE id <= {end[0]}"
+        done = int(mysql.execute(f"SELECT COUNT(*) FROM remaining.g{where}")[0][0])
+        assert (read.rows, read.total) == (done, rows)
+        if rng.random() < 0.2:
+            stream = reader(options(mysql, "remaining.g", **given))
