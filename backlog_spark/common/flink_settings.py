@@ -1,4 +1,4 @@
-"""Flink's settings in a Spark configuration: each is taken, means what is so here anyway, or is refused (pure).
+"""Flink's settings in a Spark configuration: each is applied, holds here anyway, or is refused (pure).
 
 spark-submit drops names that do not begin with ``spark.``, so each is read with that prefix too.
 """
@@ -25,7 +25,7 @@ _OURS: Final = {
     "pipeline.max-parallelism": "spark.backlog.keyGroups",
 }
 
-# Values that say what is so here anyway, in lower case.
+# Values that hold here anyway, in lower case.
 _SO_ANYWAY: Final = {
     "execution.checkpointing.mode": "exactly_once",
     "execution.checkpointing.max-concurrent-checkpoints": "1",

@@ -391,7 +391,7 @@ def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | Non
         if not is_read(key):
             continue
         if flink_name(key):
-            check_flink(key, text)
+            check_flink(key, "***" if _SECRET.search(f"{key} {text}") else text)
         name = ours(key) or key
         if name in SETTINGS:
             value = SETTINGS[name].parser(text, key)

@@ -248,9 +248,10 @@ class KeyLoop:
                         continue
                     del mine[time]
                     context._fired = time
-                    context._left, context._asked = (None if most is None else most - fired), 0
+                    if most is not None:
+                        context._left, context._asked = most - fired, 0
                     self._take(self._function.on_timer(time, context))
-                    fired += max(1, context._asked)
+                    fired += 1 if most is None else max(1, context._asked)
                     for registered in service.registered:
                         if registered <= until:
                             heapq.heappush(due, registered)

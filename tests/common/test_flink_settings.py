@@ -87,6 +87,16 @@ def test_what_takes_the_place_of_the_others(name: str, text: str, instead: str) 
         assert (caught.value.setting, caught.value.value) == (before + name, text)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("pipeline.global-job-parameters", "db.password:correct-horse"), ("execution.my-secret", "correct-horse")],
+)
+def test_a_value_that_may_be_secret_is_not_shown(name: str, text: str) -> None:
+    with pytest.raises(SettingError, match=r"= '\*\*\*': is a setting of Flink") as caught:
+        parse_settings({name: text})
+    assert "correct-horse" not in str(caught.value)
+
+
 @given(st.sampled_from(AREAS), st.lists(WORD, min_size=1, max_size=3), st.sampled_from(BEFORE))
 def test_no_name_of_these_areas_is_dropped(area: str, words: list[str], before: str) -> None:
     name = f"{before}{area}.{'.'.join(words)}"
