@@ -75,20 +75,22 @@ class BacklogStreamWriter(Guided):
         return self
 
     def backlog_when(self, rule: UserRule) -> BacklogStreamWriter:
-        """Let a function of yours say whether the query's streaming DataFrames are in backlog.
+        """Let a function of yours say whether the streaming DataFrames are in backlog; without any, the sources.
+
+        What a source has not read after a batch is backlog while the function says so, or the source itself does.
 
         Parameters
         ----------
         rule : callable
             Called on the driver after each batch, with its `backlog_spark.decide.reports.ProgressReport`: rows, offsets
-            and newest offsets of these sources, and the watermark. Returns True, False, or None if it does not know.
+            and newest offsets of the sources, and the watermark. Returns True, False, or None if it does not know.
             It counts beside the rules of ``spark.backlog.rule.*``: one that says backlog is enough. An exception or
             another value ends the query.
 
         Raises
         ------
         SettingError
-            For anything but a callable; at the start, for a query without streaming DataFrames.
+            For anything but a callable.
         """
         check_user_rule(rule)
         self._own_rule = rule

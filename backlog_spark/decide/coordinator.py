@@ -27,6 +27,7 @@ from backlog_spark.common.intervals import check_intervals
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Figures, Judge, flagged
+from backlog_spark.decide.source_rules import SourceRules
 from backlog_spark.decide.steps import AVAILABLE_NOW, Boundary, Decision, Facts, Mode, Seen, Step, Then
 from backlog_spark.errors import SettingError
 
@@ -47,6 +48,8 @@ class Coordinator:
     facts : Facts
     rules : Judge, optional
         Speaks for the sources that carry no flag. Default: none of them is ever in backlog.
+    source_rules : SourceRules, optional
+        Asked by the sources that carry one. Default: their own thresholds alone decide.
 
     Raises
     ------
@@ -63,10 +66,11 @@ class Coordinator:
     (True, 30000)
     """
 
-    def __init__(self, facts: Facts, rules: Judge | None = None) -> None:
+    def __init__(self, facts: Facts, rules: Judge | None = None, source_rules: SourceRules | None = None) -> None:
         _check(facts.interval_ms, facts.during_backlog_ms)
         self.facts = facts
         self.rules = rules or Judge(())
+        self.source_rules = source_rules or SourceRules()
         self.ledger: Ledger | None = None
         """Earlier runs of a keyed query, as the checkpoint has them. The runner sets it."""
         self.step = Step(None, 0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from backlog_spark.common import figures
@@ -92,6 +93,8 @@ class ProgressReport:
         Spark's event-time watermark, milliseconds since 1970; None without one.
     state : tuple of StateReport
         Spark's state of each stateful operator.
+    event_times : mapping of int to int
+        Greatest event time of each input of ``with_watermark`` that had rows, by its number, milliseconds since 1970.
     """
 
     query_id: str
@@ -102,6 +105,7 @@ class ProgressReport:
     sources: tuple[SourceReport, ...]
     watermark_ms: int | None = None
     state: tuple[StateReport, ...] = ()
+    event_times: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def num_input_rows(self) -> int:

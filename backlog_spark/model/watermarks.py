@@ -68,9 +68,18 @@ def event_time_of(schema: StructType) -> str | None:
     return found[0] if found else None
 
 
+_OBSERVED: Final = "backlog_spark_event_time_"
+
+
 def observation_name(number: int) -> str:
     """The name of the observation of an input's greatest event time."""
-    return f"backlog_spark_event_time_{number}"
+    return f"{_OBSERVED}{number}"
+
+
+def observed_input(name: str) -> int | None:
+    """The number in such a name; None for another name."""
+    number = name.removeprefix(_OBSERVED)
+    return int(number) if number != name and number.isdecimal() else None
 
 
 @checked_arguments

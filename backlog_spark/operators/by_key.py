@@ -1,6 +1,7 @@
 """Operators that also work key by key in backlog: at the end of the stay, many keys at a time.
 
-All rows of a key, or of several keys with the same hash, must fit into a worker's memory.
+All rows of a key, or of several keys with the same hash, must fit into a worker's memory. A key that does not is
+refused by its name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.model.record_attributes import ALL_BACKLOG
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Clock
+from backlog_spark.operators.key_memory import check_key_fits, naming_largest_key
 from backlog_spark.operators.key_sort import sorted_by_hash
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.rows import RowsFold
@@ -50,10 +52,14 @@ class AdvanceKeys:
         collect_rarely()
         keep_imports()
         try:
-            for piece in sorted_by_hash(batches):
-                yield from self._advance(piece)
+            for piece in sorted_by_hash(batches, check=self._check_fits):
+                with naming_largest_key(self._fold.what, self._fold.state.key_names, [piece]):
+                    yield from self._advance(piece)
         finally:
             self._fold.close()
+
+    def _check_fits(self, row: pa.RecordBatch, rows: int, nbytes: int) -> None:
+        check_key_fits(self._fold.what, row.select(list(self._fold.state.key_names)), rows, nbytes)
 
     def _advance(self, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         fold = self._fold

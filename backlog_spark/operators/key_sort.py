@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -28,15 +28,20 @@ WHOLE_KEYS: Final = 100_000
 """Rows processed at a time: enough to spread the fixed cost of a call, and a few MB."""
 
 _RANGE_BITS: Final = 6
+_RANGE_MASK: Final = (1 << _RANGE_BITS) - 1
 
 
 def sorted_by_hash(
-    batches: Iterable[pa.RecordBatch], held_bytes: int = HELD_BYTES, whole_keys: int = WHOLE_KEYS
+    batches: Iterable[pa.RecordBatch],
+    held_bytes: int = HELD_BYTES,
+    whole_keys: int = WHOLE_KEYS,
+    check: Callable[[pa.RecordBatch, int, int], None] | None = None,
+    *,
+    shift: int = 64 - _RANGE_BITS,
 ) -> Iterator[pa.RecordBatch]:
     """All rows, sorted by their first column, and cut only between two of its values.
 
-    Rows with equal hashes keep their order. Needs memory for ``held_bytes``, or for a 64th of the partition if that is
-    more, plus the rows of one hash.
+    Rows with equal hashes keep their order. Needs memory for ``held_bytes``, plus the rows of one hash.
 
     Parameters
     ----------
@@ -46,6 +51,11 @@ def sorted_by_hash(
         How much is sorted in memory.
     whole_keys : int
         The smallest number of rows in a result, except for the last one of a range of hashes.
+    check : callable, optional
+        Called before the rows of one hash with more than ``held_bytes`` are read into memory, with its first row, the
+        number of its rows and their bytes. May raise.
+    shift : int
+        Ranges are told apart by this bit of the hash and the five above it. Default: the greatest.
     """
     with ExitStack() as stack:
         held: list[pa.RecordBatch] = []
@@ -57,7 +67,7 @@ def sorted_by_hash(
             held.append(batch)
             size += batch.nbytes
             if size > held_bytes:
-                ranges = ranges or _Ranges(batch.schema, stack)
+                ranges = ranges or _Ranges(batch.schema, stack, shift)
                 ranges.add(combine(held, batch.schema))
                 held, size = [], 0
         if ranges is None:
@@ -66,8 +76,14 @@ def sorted_by_hash(
         if held:
             ranges.add(combine(held, held[0].schema))
         del held
-        for number in range(1 << _RANGE_BITS):
-            yield from _sorted(ranges.of(number), whole_keys)
+        for range_ in ranges.in_order():
+            if range_.nbytes > held_bytes and range_.first_hash != range_.last_hash:
+                finer = max(0, shift - _RANGE_BITS)
+                yield from sorted_by_hash(range_.batches(), held_bytes, whole_keys, check, shift=finer)
+                continue
+            if range_.nbytes > held_bytes and check is not None:
+                check(range_.first_row, range_.rows, range_.nbytes)
+            yield from _sorted(list(range_.batches()), whole_keys)
 
 
 def _sorted(batches: list[pa.RecordBatch], whole_keys: int) -> Iterator[pa.RecordBatch]:
@@ -87,37 +103,60 @@ def _sorted(batches: list[pa.RecordBatch], whole_keys: int) -> Iterator[pa.Recor
 
 
 class _Ranges:
-    """Rows in files, by the first bits of their hashes."""
+    """Rows in files, by a few bits of their hashes."""
 
-    def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
+    def __init__(self, schema: pa.Schema, stack: ExitStack, shift: int) -> None:
         # In the executor's own directories. A file without a name leaves nothing behind when a worker is killed.
         directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
         self._directory = directory if directory and Path(directory).is_dir() else None
         self._schema = schema
         self._stack = stack
-        self._files: dict[int, tuple[Any, Any]] = {}
+        self._shift = shift
+        self._ranges: dict[int, _Range] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
         hashes = rows.column(0).to_numpy()
-        ranges = (hashes >> (64 - _RANGE_BITS)) + (1 << (_RANGE_BITS - 1))
+        ranges = (hashes >> self._shift) & _RANGE_MASK
+        if self._shift == 64 - _RANGE_BITS:
+            ranges ^= 1 << (_RANGE_BITS - 1)  # The greatest bit is the sign.
         order = order_of(ranges)
-        bounds = np.searchsorted(ranges[order], np.arange((1 << _RANGE_BITS) + 1))
+        bounds = np.searchsorted(ranges[order], np.arange(_RANGE_MASK + 2))
         for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
             if begin < end:
-                self._writer(number).write_batch(rows.take(pa.array(order[begin:end])))
+                part = rows.take(pa.array(order[begin:end]))
+                if number not in self._ranges:
+                    file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._directory))  # noqa: SIM115
+                    writer = self._stack.enter_context(pa.ipc.new_stream(file, self._schema))
+                    self._ranges[number] = _Range(file, writer, part.slice(0, 1))
+                self._ranges[number].add(part)
 
-    def _writer(self, number: int) -> Any:
-        if number not in self._files:
-            file = self._stack.enter_context(tempfile.TemporaryFile(dir=self._directory))  # noqa: SIM115
-            self._files[number] = file, self._stack.enter_context(pa.ipc.new_stream(file, self._schema))
-        return self._files[number][1]
+    def in_order(self) -> Iterator[_Range]:
+        for number in sorted(self._ranges):
+            yield self._ranges.pop(number)
 
-    def of(self, number: int) -> list[pa.RecordBatch]:
-        """A range's rows in order of arrival. Called once."""
-        if number not in self._files:
-            return []
-        file, writer = self._files[number]
-        writer.close()
-        file.seek(0)
-        with pa.ipc.open_stream(file) as reader:
-            return list(reader)
+
+class _Range:
+    """The rows of one range."""
+
+    def __init__(self, file: Any, writer: Any, first_row: pa.RecordBatch) -> None:
+        self._file = file
+        self._writer = writer
+        self.first_row = first_row.take(pa.array([0]))  # A copy, which does not keep the other rows.
+        self.first_hash = self.last_hash = int(first_row.column(0)[0].as_py())
+        self.rows = self.nbytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        hashes = rows.column(0).to_numpy()
+        self.first_hash = min(self.first_hash, int(hashes.min()))
+        self.last_hash = max(self.last_hash, int(hashes.max()))
+        self.rows += rows.num_rows
+        self.nbytes += rows.nbytes
+        self._writer.write_batch(rows)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in order of arrival. Called once."""
+        self._writer.close()
+        self._file.seek(0)
+        with pa.ipc.open_stream(self._file) as reader:
+            yield from reader
+        self._file.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.coordinator import Coordinator
 from backlog_spark.decide.promises import Promises, refuse_rows_again
-from backlog_spark.decide.rules import Judge, UserRule, parse_rules
+from backlog_spark.decide.rules import Judge, Rule, UserRule, parse_rules
+from backlog_spark.decide.source_rules import WATERMARK_LAG, SourceRules, TimedInput
 from backlog_spark.decide.steps import Facts
-from backlog_spark.errors import SettingError
-from backlog_spark.model.nodes import Node, has_frames, informed, is_timed, joins_results, sources_of
+from backlog_spark.model.nodes import Node, has_frames, informed, is_timed, joins_results, sources_of, watermark_nodes
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.identity import record_of
 from backlog_spark.runner.keyed_query import KeyedPlan
@@ -114,18 +114,15 @@ def assemble(
         is_timed=is_timed(node),
         joins_results=joins_results(node),
     )
-    if own_rule is not None and not facts.has_frames:
-        raise SettingError(
-            "backlog_when", own_rule, "has no effect, as all sources say themselves whether they are in backlog.",
-            "Leave it out. For an age from which rows are backlog set the source's option backlogLagThreshold.",
-        )  # fmt: skip
-    if rules and not facts.has_frames:
-        _log.warning(
-            "Query %s: %s has no effect, as all its sources say themselves whether they are in backlog. For an age "
-            "from which rows are backlog set their option backlogLagThreshold.",
-            name, ", ".join(f"spark.backlog.rule.{rule.name}" for rule in rules),
-        )  # fmt: skip
-    coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms, own_rule))
+    source_rules = SourceRules(
+        [source.name for source in sources_of(node)],
+        [TimedInput(frozenset(s.name for s in sources_of(each)), each.delay_ms) for each in watermark_nodes(node)],
+        rules,
+        min_stay_ms,
+        own=None if facts.has_frames else own_rule,
+    )
+    _warn_of_idle_rules(name, facts, rules, any(source_rules.rule(s.name) for s in sources_of(node)))
+    coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms, own_rule), source_rules)
     keyed = None
     if node.is_keyed:
         key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
@@ -141,6 +138,18 @@ def assemble(
         keyed=keyed,
         options=dict(options or {}),
     )  # fmt: skip
+
+
+def _warn_of_idle_rules(name: str, facts: Facts, rules: Sequence[Rule], watermark_counts: bool) -> None:
+    """Say which rules cannot have an effect."""
+    idle = [r.name for r in rules if not facts.has_frames and not (r.name == WATERMARK_LAG and watermark_counts)]
+    if idle:
+        _log.warning(
+            "Query %s: %s has no effect, as its sources say themselves whether they are in backlog. Beside that only "
+            "watermarkLag counts, for sources with with_watermark. For an age from which rows are backlog set their "
+            "option backlogLagThreshold.",
+            name, ", ".join(f"spark.backlog.rule.{rule}" for rule in idle),
+        )  # fmt: skip
 
 
 def _max_firing_ms(settings: Mapping[str, int | float | str | None], intervals: Intervals) -> int | None:

@@ -224,6 +224,7 @@ class BacklogQuery(QueryRuns):
             outstanding = self._parts.outstanding.of(judged)
             found = figures(judged, time.time() * 1000, interval, outstanding)
             report = coordinator.judge(report, foreign, found, time.monotonic() * 1000)
+        coordinator.source_rules.take(report, coordinator.names, time.time() * 1000, time.monotonic() * 1000)
         super()._take(report)
 
     # -- between runs, in the runner's own thread ------------------------------------------------------------

@@ -103,7 +103,8 @@ class SourceLoader:
             if (during := facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
                 more["intervalDuringBacklog"] = f"{during} ms"
                 if target is None:
-                    more[QUERY_TOKEN] = self._token()
+                    ruled = coordinator.source_rules.rule(node.spec.name)
+                    more[QUERY_TOKEN] = f"{self._token()}:{node.spec.name}" if ruled else self._token()
             if node.info is not None and node.info.takes_signals and target is None and not facts.is_keyed:
                 more[SIGNALS_TOKEN] = f"{self._token()}:{state_name(node.spec.name)}"
             if target is None and facts.source_waits:
@@ -131,6 +132,8 @@ class SourceLoader:
         if "signals" in asked:
             return answer_signals(asked, self._signals.of(asked["signals"]))
         asks = self._coordinator
+        if "rulesFor" in asked:
+            return {"isProcessingBacklog": asks is not None and asks.source_rules.says_backlog(asked["rulesFor"])}
         return {"isProcessingBacklog": asks is not None and (asks.in_backlog or asks.rules.is_backlog)}
 
     def _options(self, spec: SourceSpec) -> dict[str, str]:

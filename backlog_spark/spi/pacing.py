@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import AuthenticationError
 from typing import TypeVar
 
@@ -142,9 +142,10 @@ class GrowingLimit:
 
 
 class QueryBacklog:
-    """Asks the query's runner whether any source of the query is processing backlog.
+    """Asks the query's runner whether any source of the query is processing backlog, and what its rules say.
 
-    The answer only decides when a batch is planned, and Spark logs the plan. So a replay is the same.
+    The answers only decide when a batch is planned and which flag it ends with, and Spark logs the plan. So a replay is
+    the same.
 
     Parameters
     ----------
@@ -154,21 +155,33 @@ class QueryBacklog:
 
     def __init__(self, token: str = "") -> None:
         port, _, key = token.partition(":")
+        key, _, self._name = key.partition(":")
         self._line = LoopbackLine(int(port), key) if port.isdecimal() else None
         self._is_warned = False
 
     def __call__(self) -> bool:
         """As of the end of the newest batch. False if the runner does not answer: rows come sooner, none is lost."""
+        return self._ask({})
+
+    def by_rules(self) -> bool:
+        """Whether a rule of the query says that the rows that this source has not read are backlog.
+
+        As of the newest batch that the listener has reported. For a source that reports backlog only while rows are
+        unread. False if no rule applies to the source, or if the runner does not answer.
+        """
+        return bool(self._name) and self._ask({"rulesFor": self._name})
+
+    def _ask(self, question: Mapping[str, str]) -> bool:
         if self._line is None:
             return False
         try:
-            return self._line.ask({}).get("isProcessingBacklog") is True
+            return self._line.ask(question).get("isProcessingBacklog") is True
         except (EOFError, OSError, AuthenticationError) as error:
             if not self._is_warned:
                 self._is_warned = True
                 _log.warning(
                     "The query's runner does not answer on port %d (%s). Live rows no longer wait for the backlog of "
-                    "other sources.", self._line.port, error,
+                    "other sources, and rules no longer count.", self._line.port, error,
                 )  # fmt: skip
             return False
 

@@ -94,6 +94,8 @@ class Step:
         thresholds decide.
     total : int or None
         Estimate of the rows of the whole phase, or of its backlog; None if unknown.
+    is_behind : bool
+        Of an unbounded phase: whether data after `position` exist already.
     """
 
     position: Position
@@ -101,6 +103,7 @@ class Step:
     is_finished: bool = False
     is_backlog: bool = True
     total: int | None = None
+    is_behind: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ backlog, which is known beforehand: the batch that reaches it is the last one of
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from backlog_spark.errors import BacklogError
@@ -36,10 +36,15 @@ class HybridPlanner:
         At least one. All but the last are bounded.
     kinds : sequence of str
         The phases as ``name:kind``, as in the offsets.
+    by_rules : callable, optional
+        Whether a rule of the query says that data that are not read yet are backlog, `QueryBacklog.by_rules`.
     """
 
-    def __init__(self, phases: Sequence[Phase], kinds: Sequence[str]) -> None:
+    def __init__(
+        self, phases: Sequence[Phase], kinds: Sequence[str], by_rules: Callable[[], bool] = lambda: False
+    ) -> None:
         self._phases = phases
+        self._by_rules = by_rules
         self._kinds = tuple(kinds)
         self._targets: dict[int, Position] | None = None
 
@@ -149,10 +154,11 @@ class HybridPlanner:
         )
         is_last = at.phase == len(self._phases) - 1
         is_finished = step.is_finished and phase.is_bounded
+        is_backlog = step.is_backlog or (step.is_behind and self._by_rules())
         there = replace(
             at,
             position=step.position,
-            is_processing_backlog=self._is_backlog(at.phase, step.is_backlog) and not (is_last and is_finished),
+            is_processing_backlog=self._is_backlog(at.phase, is_backlog) and not (is_last and is_finished),
             is_finished=is_last and is_finished,
             rows=at.rows + step.rows,
             no_rows_yet=at.no_rows_yet and not step.rows,

@@ -52,11 +52,12 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._phases = tuple(phases)
         self._columns = columns
         self._declaring = declaring
-        self._planner = HybridPlanner(self._phases, options.kinds)
+        query = QueryBacklog(options.query_token)
+        self._planner = HybridPlanner(self._phases, options.kinds, query.by_rules)
         self._checked = False
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
-        self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
+        self._pacer = Pacer(options.interval_ms or 0, during, query)
         self._available_now = False
 
     # -- planning, next to the driver ------------------------------------------------------------------------

@@ -20,7 +20,9 @@ __all__ = ["start"]
 
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.NativeQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    return _source(spark, job) if job["kind"] == "source" else _native(spark, job, hands_over=job["kind"] == "handover")
+    if job["kind"] in ("source", "rule"):
+        return _source(spark, job)
+    return _native(spark, job, hands_over=job["kind"] == "handover")
 
 
 def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
@@ -33,9 +35,14 @@ def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
         "startingOffsets": "earliest",
         "maxRowsPerBatch": job["rows"],
     }
+    numbers = bs.source("hybrid", name="numbers", options=options)
+    if job["kind"] == "rule":
+        # Its rows are old, so what it has not read is backlog by spark.backlog.rule.watermarkLag.
+        topic = {name: value for name, value in options.items() if name != "path"}
+        numbers = bs.source("hybrid", name="numbers", phases="kafka", options=topic)
+        numbers = numbers.map("n", "timestamp'2020-01-01 00:00:00' AS t").with_watermark("t", "1 second")
     return (
-        bs.source("hybrid", name="numbers", options=options)
-        .write("numbers")
+        numbers.write("numbers")
         .trigger(processing_time="300 ms", interval_during_backlog=job["during"])
         .option("checkpointLocation", job["checkpoint"])
         .to(bs.DeltaAppend(job["target"]))
@@ -106,7 +113,7 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if how := job.get("dies_when_the_log_is_mended"):
         _die_when_the_log_is_mended(how)
-    session = job_session(**{"spark.jars": ",".join(map(str, spark_kafka_jars()))})
+    session = job_session(**{"spark.jars": ",".join(map(str, spark_kafka_jars())), **job.get("settings", {})})
     start(session, job).awaitTermination()
 
 

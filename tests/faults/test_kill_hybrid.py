@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark.spark.jvm.session import session_conf
 from tests.integration.topics import Topic
 
 from .hybrid_job import start
@@ -24,6 +25,8 @@ from .test_kill_driver import task_workers
 from .watching import newest, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from servers.kafka import KafkaServer
@@ -52,6 +55,11 @@ class Job:
 
     def newest(self, log: str) -> int:
         return newest(self.root / "checkpoint" / log)
+
+    def flags(self) -> dict[int, bool]:
+        """``isProcessingBacklog`` of the only source at the end of each batch."""
+        logged = [path for path in (self.root / "checkpoint" / "offsets").iterdir() if path.name.isdecimal()]
+        return {int(p.name): json.loads(p.read_text().splitlines()[2])["isProcessingBacklog"] for p in logged}
 
     def written(self) -> int:
         return len(versions(self.root / "target"))
@@ -130,20 +138,54 @@ def test_a_killed_driver_loses_and_repeats_nothing(
         at += 50
     query = start(spark, job.described)
     try:
-        limit = time.monotonic() + LIMIT_S
-
-        def count() -> int:
-            return int(spark.read.format("delta").load(job.described["target"]).count())
-
-        while count() < at:
-            assert query.isActive, query.exception()
-            assert time.monotonic() < limit, (count(), at)
-            time.sleep(0.5)
+        wait_for(lambda: count(spark, job) >= at, query)
     finally:
         query.stop()
     assert query.exception() is None
     found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
     assert found == Counter(range(at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("during", ["1 second", pytest.param("0", marks=pytest.mark.grid)])
+def test_killed_in_a_backlog_that_a_rule_has_found(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path, during: str
+) -> None:
+    """The rule's answer is in the offset, so a batch that is planned again has the same rows and the same flag."""
+    topic = Topic(kafka, f"killed_rule_{len(during)}")
+    topic.send({"n": n} for n in range(20 * ROWS))
+    job = Job(tmp_path, kafka, topic.name, "rule", during)
+    job.described["settings"] = settings = {"spark.backlog.rule.watermarkLag": "10 minutes"}
+    seen = []
+    for planned, is_written in ((1, False), (2, True), (3, False)):
+        live_until(job, planned, is_written=is_written)
+        seen.append(job.flags())
+    with session_conf(spark, settings):
+        query = start(spark, job.described)
+    try:
+        wait_for(lambda: count(spark, job) >= 20 * ROWS, query)
+        topic.send({"n": n} for n in range(20 * ROWS, 20 * ROWS + 50))
+        wait_for(lambda: count(spark, job) >= 20 * ROWS + 50, query)
+    finally:
+        query.stop()
+    flags = job.flags()
+    assert all(flags[batch] == flag for found in seen for batch, flag in found.items()), "no plan changed"
+    assert True in flags.values()
+    assert not flags[max(flags)]
+    found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
+    assert found == Counter(range(20 * ROWS + 50))
+
+
+def count(spark: SparkSession, job: Job) -> int:
+    return int(spark.read.format("delta").load(job.described["target"]).count())
+
+
+def wait_for(condition: Callable[[], bool], query: Any) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit
+        time.sleep(0.5)
 
 
 @pytest.mark.grid

@@ -108,13 +108,21 @@ def test_keyed_operators_that_do_not_run_sorted(
     assert all(options["intervalDuringBacklog"] == "60000 ms" for options in given)
 
 
-def test_rules_speak_for_frames_only(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Sources that say themselves whether they are in backlog are asked by nobody else."""
+def test_rules_without_effect_are_named(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of the rules in settings only the lag of the watermark counts beside a source's own flag."""
     append(tmp_path / "s", pa.table({"n": [1]}), backlog=False)
     stream = bs.source("scripted", name="s", path=tmp_path / "s")
     writer = stream.write("alone").option("checkpointLocation", str(tmp_path / "c")).to(Collect())
-    with session_conf(spark, {"spark.backlog.rule.watermarkLag": "5 min"}):
+    rules = {"spark.backlog.rule.watermarkLag": "5 min", "spark.backlog.rule.busyRatio": "3"}
+    with session_conf(spark, rules):
         writer.trigger(available_now=True).start(spark).awaitTermination()
-    assert "Query alone: spark.backlog.rule.watermarkLag has no effect" in caplog.text
-    with pytest.raises(bs.SettingError, match=r"backlog_when = .*has no effect.*backlogLagThreshold"):
-        writer.backlog_when(lambda report: None).start(spark)
+    for name in rules:
+        assert name in caplog.text.split("has no effect")[0], "the source has no watermark"
+    caplog.clear()
+    timed = bs.source("scripted", name="s", path=tmp_path / "s").map("*", "current_timestamp() AS t")
+    writer = timed.with_watermark("t", "1 second").write("timed")
+    with session_conf(spark, rules):
+        writer.option("checkpointLocation", str(tmp_path / "c2")).to(Collect()).trigger(available_now=True).start(
+            spark
+        ).awaitTermination()
+    assert "Query timed: spark.backlog.rule.busyRatio has no effect" in caplog.text

@@ -16,6 +16,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
+from backlog_spark.spark.jvm.session import session_conf
 from servers.kafka import KafkaServer
 
 from .topics import Topic
@@ -260,6 +261,37 @@ def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, t
     assert job.written() == Counter(range(3_004))
     assert query.backlogProgress.backlog_rows == 3_000
     assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM], "the first batch finds out"
+
+
+def test_old_rows_in_new_records_are_backlog_by_their_watermark(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    """The records are new, so the source's own thresholds say nothing (FLIP-309, current time minus watermark)."""
+    topic = Topic(kafka, "old_rows", 2)
+    old, rows = time.time() - 5 * 86_400, 6_000
+    topic.send({"n": n, "at": old} for n in range(rows))
+    source = bs.source(
+        "hybrid", name="numbers", phases="kafka", maxRowsPerBatch=300, subscribe=topic.name, valueFormat="json",
+        schema="n BIGINT, at DOUBLE",
+        options={"kafka.bootstrap.servers": kafka.address(), "startingOffsets": "earliest"},
+    )  # fmt: skip
+    made = source.map("n", "timestamp_seconds(at) AS t").with_watermark("t", "1 second").map("n").write("numbers")
+    made = made.trigger(processing_time="300 ms", interval_during_backlog="1 second")
+    made = made.option("checkpointLocation", str(tmp_path / "checkpoint")).to(bs.DeltaAppend(str(tmp_path / "target")))
+    with session_conf(spark, {"spark.backlog.rule.watermarkLag": "10 minutes"}):
+        query = made.start(spark)
+    try:
+        for n in range(rows, rows + 4):
+            wait(lambda n=n: query.backlogProgress.rows == n, query)  # type: ignore[misc]
+            topic.send([{"n": n, "at": time.time()}])
+        wait(lambda: query.backlogProgress.rows == rows + 4, query)
+        wait(lambda: not query.isProcessingBacklog, query)
+    finally:
+        query.stop()
+    found = spark.read.format("delta").load(str(tmp_path / "target")).collect()
+    assert Counter(r.n for r in found) == Counter(range(rows + 4))
+    assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]
+    assert query.backlogProgress.backlog_rows > rows // 2
 
 
 class Nth(bs.KeyedProcessFunction):

@@ -133,6 +133,37 @@ def test_far_behind_the_log_is_backlog_again(spark: SparkSession, mysql: MySQLSe
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("during", ["0", "1 second"])
+def test_the_log_is_backlog_while_a_function_says_so(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, during: str
+) -> None:
+    create(mysql, "loading")
+    is_loading = threading.Event()
+    made = writer(mysql, "loading", tmp_path, maxRowsPerBatch=100).backlog_when(lambda report: is_loading.is_set())
+    query = made.trigger(processing_time="100 ms", interval_during_backlog=during).start(spark)
+    try:
+        wait(lambda: query.mode is Mode.STREAM, query)
+        query.processAllAvailable()
+        is_loading.set()
+        with mysql.connect() as connection, connection.cursor() as cursor:
+            for first in range(100_000, 103_000, 50):
+                rows = ",".join(f"({first + i}, 0, 'x')" for i in range(50))
+                cursor.execute(f"INSERT INTO job.loading VALUES {rows}")
+                cursor.execute(f"UPDATE job.loading SET n = n + 1 WHERE id BETWEEN {first} AND {first + 20}")
+                cursor.execute(f"DELETE FROM job.loading WHERE id = {first + 30}")
+                connection.commit()
+        wait(lambda: Mode.BACKLOG in [s.mode for s in query.history[2:]], query)
+        is_loading.clear()
+        mysql.execute("UPDATE job.loading SET v = 'y' WHERE id < 10")
+        query.processAllAvailable()
+        wait(lambda: query.mode is Mode.STREAM, query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.loading").values())
+
+
+@pytest.mark.slow
 def test_available_now_copies_the_table_and_ends(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "once")
     made = writer(mysql, "once", tmp_path).trigger(available_now=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -53,6 +53,9 @@ __all__ = ["WindowRowsFold"]
 _START: Final = "start"
 _END: Final = "end"
 _FIRED: Final = "fired"
+
+# Rows of output that are Python objects at a time.
+_OUTPUT_ROWS: Final = 1 << 16
 
 Function = WindowFunction | ProcessWindowFunction | CoGroupFunction
 
@@ -336,7 +339,6 @@ class WindowRowsFold(ByKeyFold):
         key_values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
         starts, ends = first.tolist(), end.tolist()
         function = self._instance()
-        out: list[Any] = []
         if isinstance(function, CoGroupFunction):
             results = map(function.co_group, *given)
         elif isinstance(function, WindowFunction):
@@ -344,10 +346,11 @@ class WindowRowsFold(ByKeyFold):
         else:
             contexts = (WindowContext(TimeWindow(*span), watermark) for span in zip(starts, ends, strict=True))
             results = map(function.process, key_values, contexts, *given)
-        for result in results:
-            if result is not None:
-                out.extend(result)
-        return [as_batch(out, self._emitted, self.what)] if out else []
+        rows = chain.from_iterable(result for result in results if result is not None)
+        out = []
+        while some := list(islice(rows, _OUTPUT_ROWS)):
+            out.append(as_batch(some, self._emitted, self.what))
+        return out
 
     @staticmethod
     def _lazy(groups: Groups) -> list[tuple[LazyRows, np.ndarray]]:

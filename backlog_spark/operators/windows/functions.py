@@ -70,26 +70,42 @@ class Groups:
 
 
 class LazyRows:
-    """The rows of a batch as named tuples, made at the first access."""
+    """The rows of a batch as named tuples, made at the first access. Of a large batch a part is made at a time."""
+
+    PART = 1 << 16
+    """Rows in a part."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._rows: list[Any] | None = None
+        self._made: list[Any] | None = None
+        self._part: tuple[int, list[Any]] = -1, []
+        self.is_large = batch.num_rows > 4 * self.PART
 
     def rows(self) -> list[Any]:
         """All of them."""
-        if self._rows is None:
-            from backlog_spark.operators.key_loop import python_values
+        if self._made is None:
+            self._made = self._named(self._batch)
+        return self._made
 
-            make = partial(tuple.__new__, row_type(tuple(self._batch.schema.names)))
-            self._rows = list(map(make, zip(*(python_values(c) for c in self._batch.columns), strict=True)))
-        return self._rows
+    def part(self, number: int) -> list[Any]:
+        """Rows from ``number * PART`` on. The last part is kept."""
+        if self._part[0] != number:
+            self._part = number, self._named(self._batch.slice(number * self.PART, self.PART))
+        return self._part[1]
+
+    @staticmethod
+    def _named(batch: pa.RecordBatch) -> list[Any]:
+        from backlog_spark.operators.key_loop import python_values
+
+        make = partial(tuple.__new__, row_type(tuple(batch.schema.names)))
+        return list(map(make, zip(*(python_values(c) for c in batch.columns), strict=True)))
 
 
 class Rows(Sequence[Any]):
     """Rows of one window: named tuples of all columns with Python values; timestamps have the zone UTC.
 
-    The first access makes them, so ``len`` alone costs almost nothing.
+    The first access makes them, so ``len`` alone costs almost nothing. Of many rows only a part is in memory as Python
+    objects, so iterate over them instead of copying them into a list.
     """
 
     __slots__ = ("_end", "_made", "_start")
@@ -101,10 +117,26 @@ class Rows(Sequence[Any]):
         return self._end - self._start
 
     def __getitem__(self, index: Any) -> Any:
-        return self._made.rows()[self._start : self._end][index]
+        places = range(self._start, self._end)[index]
+        if isinstance(places, int):
+            if not self._made.is_large:
+                return self._made.rows()[places]
+            part, place = divmod(places, self._made.PART)
+            return self._made.part(part)[place]
+        if self._made.is_large:
+            return [self[place - self._start] for place in places]
+        rows = self._made.rows()
+        return [rows[place] for place in places]
 
     def __iter__(self) -> Iterator[Any]:
+        if self._made.is_large:
+            return self._parts()
         return iter(self._made.rows()[self._start : self._end])
+
+    def _parts(self) -> Iterator[Any]:
+        size = self._made.PART
+        for number in range(self._start // size, -(-self._end // size)):
+            yield from self._made.part(number)[max(0, self._start - number * size) : self._end - number * size]
 
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, Rows) else other)

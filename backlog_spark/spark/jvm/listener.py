@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
 from backlog_spark.decide.reports import ProgressReport, Report, SourceReport, StateReport, Terminated
+from backlog_spark.model.watermarks import observed_input
 from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
@@ -174,7 +175,13 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
         watermark_ms=_watermark((progress.eventTime or {}).get("watermark")),
         state=tuple(StateReport(s.operatorName, s.numRowsTotal, s.memoryUsedBytes) for s in progress.stateOperators),
+        event_times=_event_times(progress.observedMetrics),
     )
+
+
+def _event_times(observed: Mapping[str, Any]) -> dict[int, int]:
+    found = ((observed_input(name), row) for name, row in observed.items())
+    return {number: row["greatest"] for number, row in found if number is not None and row["greatest"] is not None}
 
 
 def _watermark(text: str | None) -> int | None:

@@ -19,6 +19,7 @@ from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
+from backlog_spark.operators.key_memory import check_largest_key, naming_largest_key
 from backlog_spark.state.seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_SILENT, Control
 from backlog_spark.state.store import GroupStore
 from backlog_spark.state.tables import combine, cut, from_bytes, to_bytes
@@ -94,7 +95,10 @@ class GroupProcessor(StatefulProcessor):
         if self._fold.sees_no_time_in_backlog:
             clock = clock.timeless
         old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
-        result = self._fold.step(old, arrived, clock)
+        keys, held = self._fold.state.key_names, [old, arrived.live]
+        check_largest_key(self._name, keys, held)
+        with naming_largest_key(self._name, keys, held):
+            result = self._fold.step(old, arrived, clock)
         if result.state is not None:
             store.save(result.state)
         store.close()

@@ -169,6 +169,7 @@ class KafkaPhase(Phase):
             is_finished=is_finished,
             is_backlog=is_backlog,
             total=planned.total if is_backlog else None,
+            is_behind=planned.is_behind and not self.is_bounded,
         )
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:

@@ -57,12 +57,15 @@ class Planned:
         Whether all partitions have reached the bound up to which to read, if there is one.
     total : int
         Number of offsets from the phase's begin to that bound, or to the end of the logs.
+    is_behind : bool
+        Whether offsets after the batch exist already.
     """
 
     end: KafkaPosition
     rows: int
     is_at_end: bool
     total: int
+    is_behind: bool = False
 
 
 class Planner:
@@ -175,6 +178,7 @@ class Planner:
             rows=sum(ends[p] - begins[p] for p in ends),
             is_at_end=bounds is not None and all(ends[p] >= at for p, at in bounds.items() if p in ends),
             total=sum(max(0, (bounds or cluster.latest).get(p, 0) - first.get(p, 0)) for p in ends),
+            is_behind=any(at < cluster.latest[p] for p, at in ends.items()),
         )
 
     def target(self, start: KafkaPosition) -> KafkaPosition:

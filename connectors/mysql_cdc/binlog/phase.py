@@ -195,8 +195,12 @@ class BinlogPhase:
         self, connection: Connection[Any], planner: BinlogPlanner, position: BinlogPosition, until: BinlogPosition
     ) -> bool:
         """Whether the log after this batch is so far behind that it is backlog."""
+        if position.sort_key() >= until.sort_key():
+            return False
+        if self._limits.by_rules():
+            return True
         threshold, began_at = self._options.backlog_lag_ms, planner.time_at(position)
-        if threshold is None or began_at is None or position.sort_key() >= until.sort_key():
+        if threshold is None or began_at is None:
             return False
         return server_time_ms(connection) - began_at * 1000 > threshold
 

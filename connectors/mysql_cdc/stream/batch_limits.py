@@ -27,13 +27,17 @@ class BatchLimits:
         Whether the query runs with ``availableNow``.
     target : BinlogPosition or None
         Where such a run ends.
+    by_rules : callable
+        Whether a rule of the query says that what has not been read of the log is backlog.
     """
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
-        self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
+        query = QueryBacklog(options.query_token)
+        self.by_rules = query.by_rules
+        self._pacer = Pacer(options.interval_ms or 0, during, query)
         self._live_limit = GrowingLimit(options.max_rows)
         self._long_poll = LongPoll(options.poll_wait_ms, poll_every_ms(options.interval_ms or 0))
         self.available_now = False
