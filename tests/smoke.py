@@ -34,10 +34,10 @@ class Rows(bs.Sink):
 
 def main() -> None:
     assert Path(bs.__file__).is_relative_to(sys.prefix), f"{bs.__file__} is not the installed package"
-    # It runs when a Python process of Spark starts, and on its own path.
-    started = "backlog_spark.spark.startup.sitecustomize"
+    # They run when a Python process of Spark starts, and on their own path.
+    started = {f"backlog_spark.spark.startup.{name}" for name in ("sitecustomize", "backlog_forks", "backlog_quiet")}
     for module in pkgutil.walk_packages(bs.__path__, "backlog_spark."):
-        if module.name != started and not module.name.endswith("__main__"):
+        if module.name not in started and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in bs.__all__:
         getattr(bs, name)

@@ -121,7 +121,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
         for number in range(2):
             start(number).awaitTermination()
         environment = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("hybrid")
-        print("spark/startup" in dict(environment.dataSourceCls().envVars())["PYTHONPATH"])
+        print("BACKLOG_SPARK_FORK_SERVER" in dict(environment.dataSourceCls().envVars()))
         """,
         tmp_path,
         PYSPARK_PYTHON=sys.executable,

@@ -176,7 +176,7 @@ INTERNALS: Final[dict[str, Internal]] = {
     "Python start": Internal(
         "startup",
         {},
-        "Python processes that import PySpark's byte code (`spark.backlog.fastPythonStart`)",
+        "Python processes that are forked, or import PySpark's byte code (`spark.backlog.fastPythonStart`)",
         "They start as Spark starts them, import PySpark from its zip, and print what they print in a good run.",
         beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),

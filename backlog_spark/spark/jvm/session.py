@@ -204,6 +204,41 @@ def _start_faster(spark: SparkSession) -> None:
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     if ours not in before:
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*before, ours] if entry)
+    # The path may have got longer since the last call. A server forks only processes of its own environment.
+    environment.pop(startup.SERVER, None)
+    server = startup.fork_server(spark.sparkContext.pythonExec, _of_processes(spark), _ours(spark))
+    if server is not None:
+        environment[startup.SERVER] = server
+
+
+def _of_processes(spark: SparkSession) -> dict[str, str]:
+    """The environment that Spark gives to Python processes on the driver's machine."""
+    context, jvm = spark.sparkContext, cast("Any", spark._jvm)
+    of_jvm = {str(name): str(value) for name, value in jvm.System.getenv().items()}
+    added = context.environment
+    # As Spark's PythonWorkerFactory joins them.
+    path = [
+        jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath(),
+        *(e.get("PYTHONPATH") for e in (added, of_jvm)),
+    ]
+    return {
+        **of_jvm,
+        **added,
+        "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
+        "PYTHONUNBUFFERED": "YES",
+    }
+
+
+def _ours(spark: SparkSession) -> list[str]:
+    """Modules of this project that a process on the driver's machine may import."""
+    if cast("Any", spark.sparkContext)._python_includes:
+        return []  # --py-files may bring modules of the same names, and comes onto the path later
+    return [
+        "backlog_spark.runner.control",
+        "backlog_spark.spark.plan.group_processor",
+        "backlog_spark.connectors.mysql_cdc",
+        "backlog_spark.connectors.hybrid",
+    ]
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
