@@ -159,4 +159,4 @@ class _Range:
         self._file.seek(0)
         with pa.ipc.open_stream(self._file) as reader:
             yield from reader
-        self._file.close()
+        self._file.truncate(0)  # It is closed with the others.

@@ -145,7 +145,9 @@ def test_offsets_behind_are_those_of_all_partitions() -> None:
 def progress(**more: Any) -> ProgressReport:
     told = {"id": "q", "runId": "r", "batchId": 1, "timestamp": "t", "eventTime": {}, "sources": []}
     return to_report(
-        SimpleNamespace(**{**told, "durationMs": {"triggerExecution": 1500}, "stateOperators": [], **more})
+        SimpleNamespace(
+            **{**told, "durationMs": {"triggerExecution": 1500}, "stateOperators": [], "observedMetrics": {}, **more}
+        )
     )  # type: ignore[arg-type]
 
 

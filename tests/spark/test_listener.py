@@ -210,3 +210,15 @@ def test_progress_whose_json_lacks_something_is_taken_field_by_field(
     listener.subscribe(ID, mine)
     _events_as_json(listener).onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=of_jvm)))
     assert [report.query_id for report in drain(mine)] == [ID]
+
+
+def test_greatest_event_times_of_inputs() -> None:
+    observed = {
+        "backlog_spark_event_time_0": {"greatest": 1_700_000_000_000},
+        "backlog_spark_event_time_1": {"greatest": None},  # no rows
+        "backlog_spark_event_time_x": {"greatest": 1},
+        "of_the_user": {"rows": 5},
+    }
+    told = progress_json(source_json({}, {})) | {"observedMetrics": observed}
+    report = to_report(StreamingQueryProgress.fromJson(json.loads(json.dumps(told))))
+    assert report.event_times == {0: 1_700_000_000_000}

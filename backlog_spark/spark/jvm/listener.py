@@ -175,7 +175,7 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
         watermark_ms=_watermark((progress.eventTime or {}).get("watermark")),
         state=tuple(StateReport(s.operatorName, s.numRowsTotal, s.memoryUsedBytes) for s in progress.stateOperators),
-        event_times=_event_times(progress.observedMetrics),
+        event_times=_event_times(progress.observedMetrics or {}),
     )
 
 
