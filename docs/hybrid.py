@@ -63,7 +63,7 @@ Measured once on two cores, with 8 mixed columns, and a tenth as many records of
 |---|---|---|
 | 10 million, Parquet | 448,000 rows/s; 3.9 s; 78,000 rows/s | 558,000 rows/s; 5.9 s; 53,000 rows/s |
 | 10 million, JSON | 178,000 rows/s; 3.6 s; 95,000 rows/s | 281,000 rows/s; 5.6 s; 50,000 rows/s |
-| 1 million, CSV | 111,000 rows/s; 0.6 s; 49,000 rows/s | 176,000 rows/s; 2.1 s; 13,000 rows/s |
+| 10 million, CSV | 143,000 rows/s; 3.1 s; 87,000 rows/s | 223,000 rows/s; 5.8 s; 46,000 rows/s |
 
 The switch is the time from the end of the files to the first live commit.
 

@@ -93,8 +93,9 @@ class SourceRules:
             self._greatest[number] = max(at, self._greatest.get(number, at))
         for source in report.sources:
             name = names.get(source.index, "")
-            # Without rows the watermark stands still, however old it grows.
-            if name in self._judges and source.num_input_rows:
+            # Without rows the watermark stands still, however old it grows. Rows may be filtered before they have one.
+            moved = any(name in self._inputs[number].sources for number in report.event_times)
+            if name in self._judges and source.num_input_rows and moved:
                 self._judges[name].take(self._figures(name, now_ms), stopwatch_ms)
         found = {name for name, judge in self._judges.items() if judge.is_backlog}
         if self._own is not None and self._own.take(Figures({}), stopwatch_ms, report):

@@ -47,19 +47,20 @@ class AdvanceKeys:
         self._narrow = narrow
         self._end = end
         self._output = output
+        self._keys = list(fold.state.key_names[: len(fold.keys)])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         keep_imports()
         try:
             for piece in sorted_by_hash(batches, check=self._check_fits):
-                with naming_largest_key(self._fold.what, self._fold.state.key_names, [piece]):
+                with naming_largest_key(self._fold.what, self._keys, [piece]):
                     yield from self._advance(piece)
         finally:
             self._fold.close()
 
     def _check_fits(self, row: pa.RecordBatch, rows: int, nbytes: int) -> None:
-        check_key_fits(self._fold.what, row.select(list(self._fold.state.key_names)), rows, nbytes)
+        check_key_fits(self._fold.what, row.select(self._keys), rows, nbytes)
 
     def _advance(self, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         fold = self._fold

@@ -27,13 +27,15 @@ def free_memory() -> int | None:
     """How many bytes this process can still take: the least of what the machine, its container (cgroup v2) and the
     limit that Spark sets by ``spark.executor.pyspark.memory`` leave. None where the system does not tell (not Linux).
     """
+    pa.default_memory_pool().release_unused()
     found = []
     try:
         fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
         found.append(int(fields["MemAvailable"].split()[0]) << 10)
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            # Of the address space, much is reserved and still free. What does not fit ends in a MemoryError.
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
             found.append(limit - pages * resource.getpagesize())
         most = (_CGROUP / "memory.max").read_text().strip()
         if most != "max":
@@ -104,7 +106,9 @@ def _largest(keys: Sequence[str], batches: Sequence[pa.RecordBatch]) -> tuple[pa
         at = np.flatnonzero(batch.column(0).to_numpy() == found[most])
         if len(at):
             break
-    return batch.select(list(keys)).slice(int(at[0]), 1), int(counts[most]), float(counts[most] / len(hashes))
+    # Rows that arrive may have other names than state, but have the keys at the same place.
+    names = list(keys) if set(keys) <= set(batch.schema.names) else list(range(1, 1 + len(keys)))
+    return batch.select(names).slice(int(at[0]), 1), int(counts[most]), float(counts[most] / len(hashes))
 
 
 def _too_large(what: str, key: pa.RecordBatch, rows: int, nbytes: int, why: str) -> BacklogError:

@@ -14,6 +14,7 @@ from backlog_spark.decide.promises import Promises, refuse_rows_again
 from backlog_spark.decide.rules import Judge, Rule, UserRule, parse_rules
 from backlog_spark.decide.source_rules import WATERMARK_LAG, SourceRules, TimedInput
 from backlog_spark.decide.steps import Facts
+from backlog_spark.errors import SettingError
 from backlog_spark.model.nodes import Node, has_frames, informed, is_timed, joins_results, sources_of, watermark_nodes
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.runner.identity import record_of
@@ -114,6 +115,11 @@ def assemble(
         is_timed=is_timed(node),
         joins_results=joins_results(node),
     )
+    if own_rule is not None and not facts.has_frames and facts.during_backlog_ms is None:
+        raise SettingError(
+            "backlog_when", own_rule, "has no effect, as the query has no interval during backlog.",
+            "Set interval_during_backlog in trigger(…), or spark.backlog.intervalDuringBacklog.",
+        )  # fmt: skip
     source_rules = SourceRules(
         [source.name for source in sources_of(node)],
         [TimedInput(frozenset(s.name for s in sources_of(each)), each.delay_ms) for each in watermark_nodes(node)],
@@ -121,7 +127,12 @@ def assemble(
         min_stay_ms,
         own=None if facts.has_frames else own_rule,
     )
-    _warn_of_idle_rules(name, facts, rules, any(source_rules.rule(s.name) for s in sources_of(node)))
+    _warn_of_idle_rules(
+        name,
+        facts,
+        rules,
+        facts.during_backlog_ms is not None and any(source_rules.rule(s.name) for s in sources_of(node)),
+    )
     coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms, own_rule), source_rules)
     keyed = None
     if node.is_keyed:
@@ -146,8 +157,8 @@ def _warn_of_idle_rules(name: str, facts: Facts, rules: Sequence[Rule], watermar
     if idle:
         _log.warning(
             "Query %s: %s has no effect, as its sources say themselves whether they are in backlog. Beside that only "
-            "watermarkLag counts, for sources with with_watermark. For an age from which rows are backlog set their "
-            "option backlogLagThreshold.",
+            "watermarkLag counts, for sources with with_watermark in a query with an interval during backlog. For an "
+            "age from which rows are backlog set their option backlogLagThreshold.",
             name, ", ".join(f"spark.backlog.rule.{rule}" for rule in idle),
         )  # fmt: skip
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
@@ -242,19 +243,29 @@ class QueryRuns(QueryHandle):
         try:
             with contextlib.ExitStack() as stack:
                 line = None
-                if self.showsProgress:
-                    line = stack.enter_context(ProgressLine(self, every_commit=self._show == "on"))
-                    start = self.history[0] if self.history else None
-                    line.say(started_line(self._name, start, self.checkpointLocation))
+                with self._without_display():
+                    if self.showsProgress:
+                        line = stack.enter_context(ProgressLine(self, every_commit=self._show == "on"))
+                        start = self.history[0] if self.history else None
+                        line.say(started_line(self._name, start, self.checkpointLocation))
                 try:
                     self._follow_runs()
                 finally:
                     self._summary = self._summarized()
-                    if line is not None:
-                        line.finish(self.summary)
+                    with self._without_display():
+                        if line is not None:
+                            line.finish(self.summary)
         finally:
             self._release()
             self._ended.set()
+
+    @contextlib.contextmanager
+    def _without_display(self) -> Iterator[None]:
+        """A terminal that is gone, or one that others write to, must not end the query."""
+        try:
+            yield
+        except Exception as error:
+            _log.warning("Query %s goes on without its progress line: %s", self._name, first_line(error))
 
     def _follow_runs(self) -> None:
         try:

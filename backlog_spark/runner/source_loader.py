@@ -102,9 +102,11 @@ class SourceLoader:
                 more["interval"] = f"{facts.interval_ms} ms"
             if (during := facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
                 more["intervalDuringBacklog"] = f"{during} ms"
-                if target is None:
-                    ruled = coordinator.source_rules.rule(node.spec.name)
-                    more[QUERY_TOKEN] = f"{self._token()}:{node.spec.name}" if ruled else self._token()
+                # A run that ends with the backlog does not wait for others, but rules may prolong its backlog.
+                if coordinator.source_rules.rule(node.spec.name) and target != "none":
+                    more[QUERY_TOKEN] = f"{self._token()}:{node.spec.name}"
+                elif target is None:
+                    more[QUERY_TOKEN] = self._token()
             if node.info is not None and node.info.takes_signals and target is None and not facts.is_keyed:
                 more[SIGNALS_TOKEN] = f"{self._token()}:{state_name(node.spec.name)}"
             if target is None and facts.source_waits:

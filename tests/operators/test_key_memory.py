@@ -35,13 +35,16 @@ def test_the_system_tells_what_is_free() -> None:
     st.dictionaries(st.integers(0, 20), st.integers(1, 30), min_size=1, max_size=8),
     st.integers(1, 100_000),
     st.sampled_from([10, 1_000]),
+    st.booleans(),
 )
 def test_the_key_with_most_rows_is_named_if_it_alone_does_not_fit(
-    counts: dict[int, int], free: int, width: int
+    counts: dict[int, int], free: int, width: int, renamed: bool
 ) -> None:
     most = max(counts.values())
     names = {f"key {key}" for key, count in counts.items() if count == most}
     rows = rows_of(counts, width)
+    if renamed:  # as rows that arrive may be
+        rows = rows.rename_columns(["hash", "value", "text"])
     share = rows.nbytes * most / rows.num_rows
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_memory, "free_memory", lambda: free)

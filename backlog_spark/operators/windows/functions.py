@@ -78,8 +78,8 @@ class LazyRows:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._made: list[Any] | None = None
-        self._part: tuple[int, list[Any]] = -1, []
-        self.is_large = batch.num_rows > 4 * self.PART
+        self._parts: list[tuple[int, list[Any]]] = []
+        self.is_large = batch.num_rows > 2 * self.PART
 
     def rows(self) -> list[Any]:
         """All of them."""
@@ -88,10 +88,13 @@ class LazyRows:
         return self._made
 
     def part(self, number: int) -> list[Any]:
-        """Rows from ``number * PART`` on. The last part is kept."""
-        if self._part[0] != number:
-            self._part = number, self._named(self._batch.slice(number * self.PART, self.PART))
-        return self._part[1]
+        """Rows from ``number * PART`` on. The last two parts are kept: short windows that cross a bound need both."""
+        for known, rows in self._parts:
+            if known == number:
+                return rows
+        made = self._named(self._batch.slice(number * self.PART, self.PART))
+        self._parts = [*self._parts[-1:], (number, made)]
+        return made
 
     @staticmethod
     def _named(batch: pa.RecordBatch) -> list[Any]:

@@ -180,8 +180,8 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
 
 
 def _event_times(observed: Mapping[str, Any]) -> dict[int, int]:
-    found = ((observed_input(name), row) for name, row in observed.items())
-    return {number: row["greatest"] for number, row in found if number is not None and row["greatest"] is not None}
+    found = {observed_input(name): row.asDict().get("greatest") for name, row in observed.items()}
+    return {number: at for number, at in found.items() if number is not None and at is not None}
 
 
 def _watermark(text: str | None) -> int | None:

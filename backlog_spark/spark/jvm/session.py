@@ -8,6 +8,7 @@ public in Java.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -214,7 +215,7 @@ def _start_faster(spark: SparkSession) -> None:
 def _of_processes(spark: SparkSession) -> dict[str, str]:
     """The environment that Spark gives to Python processes on the driver's machine."""
     context, jvm = spark.sparkContext, cast("Any", spark._jvm)
-    of_jvm = {str(name): str(value) for name, value in jvm.System.getenv().items()}
+    of_jvm = _environment_of(jvm)
     added = context.environment
     # As Spark's PythonWorkerFactory joins them.
     path = [
@@ -227,6 +228,12 @@ def _of_processes(spark: SparkSession) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
         "PYTHONUNBUFFERED": "YES",
     }
+
+
+@functools.lru_cache(maxsize=1)
+def _environment_of(jvm: Any) -> dict[str, str]:
+    # Two calls into the JVM for each variable. It cannot change there.
+    return {str(name): str(value) for name, value in jvm.System.getenv().items()}
 
 
 def _ours(spark: SparkSession) -> list[str]:

@@ -95,7 +95,8 @@ class GroupProcessor(StatefulProcessor):
         if self._fold.sees_no_time_in_backlog:
             clock = clock.timeless
         old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
-        keys, held = self._fold.state.key_names, [old, arrived.live]
+        keys = self._fold.state.key_names[: len(self._fold.keys)]
+        held = [old, *(batch for batch, _ in arrived.seeds), arrived.live]
         check_largest_key(self._name, keys, held)
         with naming_largest_key(self._name, keys, held):
             result = self._fold.step(old, arrived, clock)

@@ -47,7 +47,7 @@ def fork_server(python: str, environment: Mapping[str, str], modules: Sequence[s
     """
     if not _SCRIPT.is_file():
         return None  # this package was not unpacked: --py-files brought it as a zip
-    key = os.getpid(), python, repr(sorted(environment.items()))
+    key = os.getpid(), python, repr((sorted(environment.items()), list(modules)))
     with _lock:
         known = _servers.get(key)
         if known is None or known[1].poll() is not None:
@@ -69,6 +69,8 @@ def _start(python: str, environment: Mapping[str, str], modules: Sequence[str]) 
     server = subprocess.Popen(
         [python, str(_SCRIPT), path, *modules], env=dict(environment),
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        # A signal to the driver's process group, as `timeout` sends it, must not end sources: a query ends its batch.
+        start_new_session=True,
     )  # fmt: skip
     atexit.register(_stop, server)
     return path, server
