@@ -32,7 +32,7 @@ BATCH = st.tuples(
 def test_a_source_is_in_backlog_while_its_slowest_watermark_is_behind(
     batches: list[tuple[dict[int, int], dict[int, int], int]],
 ) -> None:
-    """Compared with the sentence: enters above 100, leaves at 40, changes only with rows of its own that have a time."""
+    """Compared with the sentence: enters above 100, leaves at 40, changes only with timed rows of its own."""
     rules = SourceRules(NAMES.values(), INPUTS, [LAG, Rule("busyRatio", 1, 0.5)])
     assert [rules.rule(name) for name in NAMES.values()] == [True, True, False]
     seen: list[int | None] = [None, None]
