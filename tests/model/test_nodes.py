@@ -115,13 +115,13 @@ def test_workers_are_told_what_is_unknown_too() -> None:
         given = [RecordAttributes(a), RecordAttributes(b)]
         for bits in (as_bits(given), as_bits(given) | STANDS_STILL):
             told.clear()
-            Both().take_attributes(bits)
+            Both()._take_attributes(bits)
             assert told == given
             told.clear()
-            One().take_attributes(bits)
+            One()._take_attributes(bits)
             assert told == [propagate_join(given)], "rows of any input"
         told.clear()
-        One().take_attributes(as_bits(given[:1]))
+        One()._take_attributes(as_bits(given[:1]))
         assert told == given[:1]
 
 
