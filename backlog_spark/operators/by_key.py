@@ -16,7 +16,7 @@ from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.model.record_attributes import ALL_BACKLOG
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Clock
-from backlog_spark.operators.key_memory import check_key_fits, naming_largest_key
+from backlog_spark.operators.key_memory import check_key_fits, naming_largest_key, too_large
 from backlog_spark.operators.key_sort import sorted_by_hash
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.rows import RowsFold
@@ -47,6 +47,7 @@ class AdvanceKeys:
         self._narrow = narrow
         self._end = end
         self._output = output
+        self._large: tuple[pa.RecordBatch, int, int] | None = None  # the key that is being read into memory
         self._keys = list(fold.state.key_names[: len(fold.keys)])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,11 +57,17 @@ class AdvanceKeys:
             for piece in sorted_by_hash(batches, check=self._check_fits):
                 with naming_largest_key(self._fold.what, self._keys, [piece]):
                     yield from self._advance(piece)
+                self._large = None
+        except MemoryError as error:
+            if self._large is None:
+                raise
+            raise too_large(self._fold.what, *self._large) from error
         finally:
             self._fold.close()
 
     def _check_fits(self, row: pa.RecordBatch, rows: int, nbytes: int) -> None:
-        check_key_fits(self._fold.what, row.select(self._keys), rows, nbytes)
+        self._large = row.select(self._keys), rows, nbytes
+        check_key_fits(self._fold.what, *self._large)
 
     def _advance(self, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         fold = self._fold

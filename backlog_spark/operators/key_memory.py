@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["COPIES", "check_key_fits", "check_largest_key", "free_memory", "naming_largest_key"]
+__all__ = ["COPIES", "check_key_fits", "check_largest_key", "free_memory", "naming_largest_key", "too_large"]
 
 COPIES: Final = 3
 """How often the rows of a key are in memory at once: as they came, together, and in the order of the function."""
@@ -69,7 +69,7 @@ def check_key_fits(what: str, key: pa.RecordBatch, rows: int, nbytes: int, copie
         return
     free = free_memory()
     if free is not None and nbytes * copies > free:
-        raise _too_large(what, key, rows, nbytes, f"its worker has {_megabytes(free)} MB left")
+        raise too_large(what, key, rows, nbytes, f"its worker has {_megabytes(free)} MB left")
 
 
 def check_largest_key(what: str, keys: Sequence[str], batches: Sequence[pa.RecordBatch]) -> None:
@@ -94,7 +94,7 @@ def naming_largest_key(what: str, keys: Sequence[str], batches: Sequence[pa.Reco
             raise
         key, rows, share = _largest(keys, batches)
         nbytes = int(sum(batch.nbytes for batch in batches) * share)
-        raise _too_large(what, key, rows, nbytes, "its worker ran out of memory") from error
+        raise too_large(what, key, rows, nbytes) from error
 
 
 def _largest(keys: Sequence[str], batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, int, float]:
@@ -111,7 +111,10 @@ def _largest(keys: Sequence[str], batches: Sequence[pa.RecordBatch]) -> tuple[pa
     return batch.select(names).slice(int(at[0]), 1), int(counts[most]), float(counts[most] / len(hashes))
 
 
-def _too_large(what: str, key: pa.RecordBatch, rows: int, nbytes: int, why: str) -> BacklogError:
+def too_large(
+    what: str, key: pa.RecordBatch, rows: int, nbytes: int, why: str = "its worker ran out of memory"
+) -> BacklogError:
+    """The error for a key that does not fit. Parameters as of `check_key_fits`."""
     value = ", ".join(repr(column[0].as_py()) for column in key.columns)
     return BacklogError(
         f"{what}: the key {value:.200} has {rows:,} rows of {_megabytes(nbytes)} MB together, and {why}.",

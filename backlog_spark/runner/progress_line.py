@@ -89,9 +89,9 @@ def render(shown: Snapshot, width: int | None = None) -> str:
     Examples
     --------
     >>> render(Snapshot("orders", True, 250_000, 1_000_000, 50_000.0, 2, 10_000))
-    'orders: backlog [######                  ]  25%  250,000 of 1,000,000 rows  50,000 rows/s  15 s left  2 commits, interval 10 s'
+    'orders: backlog [######                  ]  25%  250,000 of about 1,000,000 rows  50,000 rows/s  15 s left  2 commits, interval 10 s'
     >>> render(Snapshot("orders", True, 250_000, 1_000_000, 50_000.0, 2, 10_000), width=80)
-    'orders: backlog   25%  250,000 of 1,000,000 rows  50,000 rows/s  15 s left'
+    'orders: backlog   25%  250,000 of about 1,000,000 rows  50,000 rows/s  15 s left'
     >>> render(Snapshot("orders", False, 1_200, 0, 300.0, 4, 1_000, before=1_000_000))
     'orders: stream  backlog of 1,000,000 rows done, 1,200 live rows  300 rows/s  4 commits, interval 1 s'
     """  # noqa: E501
@@ -115,7 +115,7 @@ def _versions(shown: Snapshot) -> Iterator[str]:
         yield f"{shown.name}: stream  {live}"
         return
     if not shown.is_known:
-        rows = f"first of {shown.total:,} rows" if shown.total else "first rows"
+        rows = f"first of about {shown.total:,} rows" if shown.total else "first rows"
         yield f"{shown.name}: backlog  reading the {rows}  {paced}"
         yield f"{shown.name}: backlog  reading the {rows}"
         return
@@ -126,7 +126,7 @@ def _versions(shown: Snapshot) -> Iterator[str]:
     share = min(1.0, shown.rows / shown.total)
     left = seconds_left(rows_left(shown.rows, shown.total), shown.rate)
     eta = "time left unknown" if left is None else f"{in_words(round(left))} left"
-    rows = f"{shown.rows:,.0f} of {max(shown.total, round(shown.rows)):,} rows  {rate}  {eta}"
+    rows = f"{shown.rows:,.0f} of about {max(shown.total, round(shown.rows)):,} rows  {rate}  {eta}"
     bars = [bar(share, each) if each else f"{share:5.0%}" for each in _BARS]
     yield from (f"{shown.name}: backlog {each}  {rows}  {paced}" for each in bars)
     yield from (f"{shown.name}: backlog {each}  {rows}" for each in bars[1:])

@@ -131,7 +131,7 @@ def test_the_commands_have_words_that_exist(page: Path, tmp_path: Path) -> None:
     [
         ("backlog-spark inspekt x", "No such command"),
         ("backlog-spark reset --yess", "No such option"),
-        ("backlog-spark init --host db", "Missing option"),
+        ("backlog-spark inspect", "Missing argument"),
         ("make demoo", "no target"),
         ("make demo KEYS=1", "reads no KEYS"),
         ("pip install 'backlog-spark[clii]'", "no such extra"),

@@ -118,11 +118,12 @@ def test_rules_without_effect_are_named(spark: SparkSession, tmp_path: Path, cap
         writer.trigger(available_now=True).start(spark).awaitTermination()
     for name in rules:
         assert name in caplog.text.split("has no effect")[0], "the source has no watermark"
+    with pytest.raises(bs.SettingError, match=r"backlog_when = .*has no effect.*interval_during_backlog"):
+        writer.backlog_when(lambda report: None).start(spark)
     caplog.clear()
     timed = bs.source("scripted", name="s", path=tmp_path / "s").map("*", "current_timestamp() AS t")
-    writer = timed.with_watermark("t", "1 second").write("timed")
+    made = timed.with_watermark("t", "1 second").write("timed").option("checkpointLocation", str(tmp_path / "c2"))
+    made = made.to(Collect()).trigger(available_now=True, interval_during_backlog="1 minute")
     with session_conf(spark, rules):
-        writer.option("checkpointLocation", str(tmp_path / "c2")).to(Collect()).trigger(available_now=True).start(
-            spark
-        ).awaitTermination()
+        made.start(spark).awaitTermination()
     assert "Query timed: spark.backlog.rule.busyRatio has no effect" in caplog.text

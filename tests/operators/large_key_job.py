@@ -24,7 +24,7 @@ class Matched(bs.CoGroupFunction):
 
 def main(rows: int, memory: str, root: Path) -> None:
     # Spark divides the memory by the cores of an executor.
-    conf = {"spark.executor.pyspark.memory": memory, "spark.backlog.progress": "off"}
+    conf = {"spark.executor.pyspark.memory": memory, "spark.backlog.restart.maxAttempts": "0"}
     spark = local_session("large key", master="local[1]", conf=conf)
     at = "timestamp_seconds(1700000000) AS t"
     spark.range(0, rows, 1, 8).selectExpr("7 AS k", "id AS v", at).write.parquet(str(root / "in"))
@@ -33,7 +33,7 @@ def main(rows: int, memory: str, root: Path) -> None:
         for name in ("left", "right")
     ]
     left, right = (stream.with_watermark("t", "1 second") for stream in both)
-    joined = left.co_group(right).where("k").equal_to("k").window(bs.TumblingEventTimeWindows("1 hour"))
+    joined = left.co_group(right).where("k").equal_to("k").window(bs.TumblingEventTimeWindows.of("1 hour"))
     writer = joined.apply(Matched()).write("large").trigger(interval_during_backlog=0)
     query = writer.option("checkpointLocation", str(root / "c")).to(bs.DeltaAppend(str(root / "target"))).start(spark)
     query.awaitTermination()

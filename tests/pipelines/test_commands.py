@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,8 +224,9 @@ pipeline: {{name: n, checkpoint: "{path if what == "checkpoint" else root / "c"}
 """)
     for name, rights in ((".", 0o777), ("lake", 0o777), ("closed", 0), ("read", 0o555)):
         (root / name).chmod(rights)
-    for above in [tmp_path, *list(tmp_path.parents)[:2]]:  # pytest's own
-        above.chmod(0o755)
+    for above in [tmp_path, *tmp_path.parents]:
+        if above.is_relative_to(tempfile.gettempdir()) and above != Path(tempfile.gettempdir()):
+            above.chmod(0o755)  # pytest's own
     before = sorted(root.rglob("*"))
     preflight(str(file))  # imports what nobody may be unable to read
     with as_nobody():

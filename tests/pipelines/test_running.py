@@ -202,11 +202,14 @@ NOISE = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.grid), signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "is_idle"),
+    [pytest.param(signal.SIGINT, False, marks=pytest.mark.grid), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+)
 def test_a_signal_to_the_process_group_ends_it_after_its_batch_and_the_next_run_goes_on(
-    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, number: signal.Signals
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, number: signal.Signals, is_idle: bool
 ) -> None:
-    """As a terminal sends Ctrl-C, and ``timeout`` SIGTERM."""
+    """As a terminal sends Ctrl-C, and ``timeout`` SIGTERM: in a batch, and while the source waits for rows."""
     create(mysql, "stopped")
     file, log = tmp_path / "pipeline.yaml", tmp_path / "log"
     file.write_text(f"""\
@@ -227,8 +230,14 @@ pipeline:
         committed = batches("commits")  # first: the other one only grows
         return len(committed) >= 2 and len(batches("offsets")) > len(committed)
 
+    def waits() -> bool:
+        before = batches("commits")
+        time.sleep(3)
+        return bool(before) and before == batches("commits") == batches("offsets")
+
+    moment = waits if is_idle else is_in_a_batch
     with running(file, log, THE_PASSWORD="") as process:
-        wait_for(lambda: is_in_a_batch() or process.poll() is not None, "a batch", every_s=0.01)
+        wait_for(lambda: moment() or process.poll() is not None, "a batch", every_s=0.01)
         assert process.poll() is None, log.read_text()
         began = batches("offsets")
         os.killpg(process.pid, number)

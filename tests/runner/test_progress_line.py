@@ -75,7 +75,7 @@ def test_each_source_in_backlog_has_a_line() -> None:
     query.done = [SourceRows("orders", 95.0, 100), SourceRows("users", 7.0, 0)]
     shown = [render(each) for each in ProgressLine(query, io.StringIO())._snapshots()]
     assert shown == [
-        "orders: backlog [######################  ]  95%  95 of 100 rows  0 rows/s  time left unknown  "
+        "orders: backlog [######################  ]  95%  95 of about 100 rows  0 rows/s  time left unknown  "
         "0 commits, interval 10 s",
         "users: backlog  7 rows  0 rows/s  0 commits, interval 10 s",
     ]
@@ -99,7 +99,7 @@ def test_after_the_switch_the_rows_of_the_backlog_are_still_shown() -> None:
 
 def test_no_commit_until_the_end() -> None:
     shown = Snapshot("orders", True, 5, 10, 1.0, 0, None)
-    assert render(shown).endswith("50%  5 of 10 rows  1 rows/s  5 s left  0 commits, none until the end")
+    assert render(shown).endswith("50%  5 of about 10 rows  1 rows/s  5 s left  0 commits, none until the end")
 
 
 def test_a_log_gets_what_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +132,12 @@ def test_a_log_gets_what_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, []),
         (4, []),
         (10, [
-            "orders: backlog [                        ]   4%  4,000 of 100,000 rows  400 rows/s  4 min left  "
+            "orders: backlog [                        ]   4%  4,000 of about 100,000 rows  400 rows/s  4 min left  "
             "0 commits, interval 10 s"
         ]),
         (20, []),
         (69, []),
-        (70, ["orders: backlog [                        ]   4%  4,000 of 100,000 rows  57 rows/s  28 min left  "
+        (70, ["orders: backlog [                        ]   4%  4,000 of about 100,000 rows  57 rows/s  28 min left  "
               "0 commits, interval 10 s"]),
         (71, []),
         (72, ["copy: stream mode from batch 3 on, because source orders has left its backlog",
@@ -169,7 +169,7 @@ def test_the_rows_before_the_first_look_have_a_rate() -> None:
     query.done = [SourceRows("orders", 53_125.0, 81_248)]
     query.backlogProgress = BacklogProgress(53_125, 53_125, rows_per_second=9_000.0, commits_in_backlog=1)
     [shown] = ProgressLine(query, io.StringIO())._snapshots()
-    assert "53,125 of 81,248 rows  9,000 rows/s  3 s left  1 commit" in render(shown)
+    assert "53,125 of about 81,248 rows  9,000 rows/s  3 s left  1 commit" in render(shown)
 
 
 def test_a_log_that_nobody_reads_any_more_ends_nothing() -> None:

@@ -132,11 +132,11 @@ def test_a_late_row_counts_once_whoever_reads_it(spark: SparkSession, tmp_path: 
     streams = [orders.key_by("k").process(Timers(), name=name) for name in ("one", "two")]
     some = orders.filter("k > 1").key_by("k").process(Timers(), name="three")
     both = streams[0].key_by("k").join(streams[1].key_by("k"), name="both")
-    root = both.key_by("k").join(some.key_by("k"), name="last").node
+    root = both.key_by("k").join(some.key_by("k"), name="last")._node
     (tmp_path / "backlog").mkdir()
     time = Timekeeper(spark, Checkpoint(spark, str(tmp_path)), root, GROUPS, mixed=False)
     # Only whether their rows are backlog is asked.
-    fold: Any = SimpleNamespace(attributes_of_output=lambda *inputs: inputs[0])
+    fold: Any = SimpleNamespace(_attributes_of_output=lambda *inputs: inputs[0])
     folds = {node.name: fold for node in root.walk() if isinstance(node, KeyedNode)}
     time.begin(folds, [False] * 3, [False] * 3, sorted_run=False, tasks=2)
     for batch, late in enumerate([{"one": 3, "two": 2}, {"two": 2, "three": 1, "last": 1}, {}]):
