@@ -23,6 +23,7 @@ from backlog_spark.pipelines.running import session_for, start, wait
 from backlog_spark.spi.registry import ENTRY_POINTS
 from backlog_spark.tools.command import command
 from docs.hybrid import redaction_line
+from tests.integration.topics import Topic
 from tests.pipelines.conftest import own_paths  # noqa: F401
 
 from . import commands
@@ -32,6 +33,7 @@ from .test_pages import PAGES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from servers.kafka import KafkaServer
     from servers.mysql import MySQLServer
 
 ALL = [(page, language, code) for page in PAGES for language, code in blocks(page)]
@@ -189,7 +191,7 @@ def numberless(text: str) -> str:
 
 @pytest.mark.slow
 def test_the_commands_run(
-    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, mysql: MySQLServer, kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those about files and checkpoints, as a reader would type them one after the other."""
     for statement in (
@@ -204,18 +206,22 @@ def test_the_commands_run(
     typed = [words for page in PAGES for words in commands.calls(script(page), tmp_path) if words[0] == "backlog-spark"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DB_PASSWORD", "secret")
+    Topic(kafka, "orders").send([{"id": 1, "at": "2026-01-01T00:00:00Z"}])
+    spark.range(3).write.parquet(str(tmp_path / "data"))
     file, checkpoint = tmp_path / "pipeline.yaml", ""
+    here = {"db": "127.0.0.1", "kafka:9092": kafka.address(), "/data/orders/*.parquet": f"{tmp_path}/data/*.parquet"}
 
-    def run(name: str, *more: str) -> list[str]:
+    def run(name: str, *more: str, having: str = "") -> list[str]:
         told = []
-        for words in (words[1:] for words in typed if words[1:2] == [name]):
-            given = [checkpoint if "/checkpoint" in word else "127.0.0.1" if word == "db" else word for word in words]
+        for words in (words[1:] for words in typed if words[1:2] == [name] and (not having or having in words)):
+            given = [checkpoint if "/checkpoint" in word else here.get(word, word) for word in words]
             ran = CliRunner().invoke(command, [*given, *more])
             assert ran.exit_code == 0, f"{words}: {ran.output}"
             told.append(ran.stdout)
         return told
 
-    (text,) = run("init", "--port", str(mysql.port), "--root", str(tmp_path / "lake"))
+    assert len(run("init", having="--brokers")) == 2
+    (text,) = run("init", "--port", str(mysql.port), "--root", str(tmp_path / "lake"), having="--host")
     file.write_text(text)
     checked = run("check")
     assert all("error " not in each for each in checked)
