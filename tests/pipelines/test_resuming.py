@@ -69,7 +69,7 @@ pipeline: {json.dumps(given)}
         with pytest.raises(BacklogError) as refused:
             run()
         assert told in str(refused.value)
-    assert any(OF_CHECKPOINT in each for each in findings(write(at="elsewhere"))["warning"])
+    assert any(OF_CHECKPOINT in each for each in findings(write(at="elsewhere"))["error"])
     with pytest.raises(BacklogError, match=f"DeltaUpsert path = .*elsewhere': {OF_CHECKPOINT}"):
         run()
     assert not (root / "elsewhere").exists()
