@@ -159,7 +159,7 @@ def test_killed_in_a_backlog_that_a_rule_has_found(
 ) -> None:
     """The rule's answer is in the offset, so a batch that is planned again has the same rows and the same flag."""
     topic = Topic(kafka, f"killed_rule_{len(during)}")
-    topic.send({"n": n} for n in range(20 * ROWS))
+    topic.send({"n": n} for n in range(10 * ROWS))
     job = Job(tmp_path, kafka, topic.name, "rule", during)
     job.described["settings"] = settings = {"spark.backlog.rule.watermarkLag": "10 minutes"}
     seen = []
@@ -169,9 +169,9 @@ def test_killed_in_a_backlog_that_a_rule_has_found(
     with session_conf(spark, settings):
         query = start(spark, job.described)
     try:
-        wait_for(lambda: count(spark, job) >= 20 * ROWS, query)
-        topic.send({"n": n} for n in range(20 * ROWS, 20 * ROWS + 50))
-        wait_for(lambda: count(spark, job) >= 20 * ROWS + 50, query)
+        wait_for(lambda: count(spark, job) >= 10 * ROWS, query)
+        topic.send({"n": n} for n in range(10 * ROWS, 10 * ROWS + 50))
+        wait_for(lambda: count(spark, job) >= 10 * ROWS + 50, query)
     finally:
         query.stop()
     flags = job.flags()
@@ -179,7 +179,7 @@ def test_killed_in_a_backlog_that_a_rule_has_found(
     assert True in flags.values()
     assert not flags[max(flags)]
     found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
-    assert found == Counter(range(20 * ROWS + 50))
+    assert found == Counter(range(10 * ROWS + 50))
 
 
 def count(spark: SparkSession, job: Job) -> int:

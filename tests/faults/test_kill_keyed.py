@@ -76,7 +76,7 @@ SOME = ["while tasks fold"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("silent", [0, 1])
+@pytest.mark.parametrize("silent", [pytest.param(0, marks=pytest.mark.grid), 1])
 @pytest.mark.parametrize("points", [SOME, pytest.param(list(POINTS), marks=pytest.mark.grid)], ids=["some", "all"])
 def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[str], silent: int) -> None:
     """``silent``: a batch without rows finds out that there is backlog. It is a first stay all the same."""

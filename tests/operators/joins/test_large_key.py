@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_a_key_that_does_not_fit_is_refused_by_its_name(tmp_path: Path) -> None:
     rows = 5_000_000
