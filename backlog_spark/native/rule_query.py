@@ -10,6 +10,7 @@ switch interrupts no batch.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -103,6 +104,7 @@ def backlog_query(
     """
     from pyspark.sql import SparkSession
 
+    _check_build(build)
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
@@ -114,6 +116,20 @@ def backlog_query(
             own_rule=backlog_when,
         )  # fmt: skip
         return query._launch()
+
+
+def _check_build(build: object) -> None:
+    problem = "" if callable(build) else "is no function."
+    if callable(build):
+        with contextlib.suppress(ValueError):  # the signature of some functions in C is unknown
+            try:
+                inspect.signature(build).bind(None)
+            except TypeError as error:
+                problem = f"cannot be called with one argument: {error}."
+    if problem:
+        raise SettingError(
+            "build", build, problem, "Pass a function of a RunContext that returns a DataStreamWriter, not started."
+        )
 
 
 class NativeQuery(QueryRuns):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import backlog_spark as bs
 
@@ -165,6 +166,18 @@ VALUES: tuple[Any, ...] = (
     ["a", "a"], (1, 2, 3), {}, {"a": 1}, {1: "a"}, {"a", "b"}, [("a", "b")], [("a",)], object(), int, first, Path("/x"),
     timedelta(days=-1), timedelta.max, datetime.datetime(2024, 1, 1),
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of the same process may have left one, and queries would start."""
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
+
+
+@pytest.mark.parametrize("build", [None, "abc", object(), first, lambda: 1])
+def test_a_build_that_is_no_function_of_a_context(build: Any) -> None:
+    with pytest.raises(bs.SettingError, match=r"build = .*RunContext"):
+        bs.backlog_query(build, checkpoint="/x")
 
 
 @pytest.mark.parametrize("name", CALLS)
