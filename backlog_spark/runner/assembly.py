@@ -133,7 +133,9 @@ def assemble(
         rules,
         facts.during_backlog_ms is not None and any(source_rules.rule(s.name) for s in sources_of(node)),
     )
-    coordinator = Coordinator(facts, Judge(rules if facts.has_frames else (), min_stay_ms, own_rule), source_rules)
+    # Of frames. While it says backlog, the sources wait: the same rule for them would make each wait for itself.
+    of_frames = Judge(rules, min_stay_ms, own_rule) if facts.has_frames else None
+    coordinator = Coordinator(facts, of_frames, source_rules)
     keyed = None
     if node.is_keyed:
         key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
