@@ -49,6 +49,8 @@ _SOCKET_LIMIT = 107
 
 _INITIALISE_SECONDS = 300
 
+_DEADLOCK = 1213
+
 _OWN = "BACKLOG_SPARK_MYSQLD"
 
 
@@ -294,10 +296,18 @@ class MySQLServer(EmbeddedServer):
         return pymysql.connect(**{**defaults, **settings})
 
     def execute(self, sql: str, args: Sequence[Any] | Mapping[str, Any] | None = None) -> tuple[tuple[Any, ...], ...]:
-        """Run a statement on a new connection. Returns its rows; () if the statement has no result."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(sql, args)
-            return tuple(cursor.fetchall())
+        """Run a statement on a new connection. Returns its rows; () if the statement has no result.
+
+        A deadlock with a writer rolls the statement back. It is run again, as the manual asks ("Deadlocks in InnoDB").
+        """
+        while True:
+            try:
+                with self.connect() as connection, connection.cursor() as cursor:
+                    cursor.execute(sql, args)
+                    return tuple(cursor.fetchall())
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != _DEADLOCK:
+                    raise
 
     def binlog_end(self) -> tuple[str, int]:
         """The newest file of the binary log, and its length."""

@@ -347,7 +347,10 @@ _RULES: Final = (
         "unread files of file and Delta sources", _integer(1, 2**62),
     ),
     *_rule("bytesOutstanding", "size", "1 or more", "bytes of unread files", _bytes),
-    *_rule("watermarkLag", "duration", "1 ms or more", "time that the watermark is behind the clock", _duration()),
+    *_rule(
+        "watermarkLag", "duration", "1 ms or more",
+        "time that the watermark is behind the clock. It also counts for sources with a flag", _duration(),
+    ),
     *_rule(
         "busyRatio", "number", "0.1 to 1000",
         "part of the trigger's interval that batches take, the mean of three", _number(0.1, 1000),

@@ -146,7 +146,7 @@ class HybridOptions:
     """After the backlog, event time follows the system time (FLIP-326), for the timers of the next operators. Excludes
     `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain `readStream`."""
     query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
-    """Lets the source ask the query whether other sources are in backlog."""
+    """Lets the source ask the query whether other sources are in backlog, and what its rules say of this one."""
     target: str = choice("availableNowTarget", ("latest", "backlogEnd", "none"))
     """Where a run with the trigger `availableNow` ends. latest: after the data present at its start. backlogEnd: at the
     end of the backlog. none: at once."""

@@ -236,7 +236,7 @@ class MySqlOptions:
     Cannot be used with `with_watermark`. It only has an effect in queries of `backlog_spark`, not in a plain
     `readStream`."""
     query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
-    """With it the source asks the query whether other sources are in backlog."""
+    """With it the source asks the query whether other sources are in backlog, and what its rules say of this one."""
     fills: str = choice("fillsColumns", ("sink", "nothing", "again"), "", shown="set by a query's runner")
     """What gives new columns their default in old rows. sink: the query's sink. nothing: no row needs it. again: the
     table is read again, also with rewritingAlter=stop. Unset: as rewritingAlter says."""

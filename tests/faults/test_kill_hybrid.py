@@ -176,7 +176,7 @@ def test_killed_in_a_backlog_that_a_rule_has_found(
         query.stop()
     flags = job.flags()
     assert all(flags[batch] == flag for found in seen for batch, flag in found.items()), "no plan changed"
-    assert True in flags.values()
+    assert any(flags.values())
     assert not flags[max(flags)]
     found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
     assert found == Counter(range(10 * ROWS + 50))

@@ -87,6 +87,7 @@ def test_only_what_is_missing_or_damaged_is_downloaded(cache: Path, monkeypatch:
     assert asked == ["one-1.0.jar", "two-1.0.jar", "two-1.0.jar"]
 
 
+@pytest.mark.process
 def test_cached_jars_need_no_java_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = jars.delta_jars()
 

@@ -42,8 +42,8 @@ def test_the_switch_leaves_the_start_to_pyspark(monkeypatch: pytest.MonkeyPatch,
 
 IVY = """\
 :: loading settings :: url = jar:file:/x/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
-Ivy Default Cache set to: /root/.ivy2.5.2/cache
-The jars for the packages stored in: /root/.ivy2.5.2/jars
+Ivy Default Cache set to: /x/.ivy2.5.2/cache
+The jars for the packages stored in: /x/.ivy2.5.2/jars
 io.delta#delta-spark_4.2_2.13 added as a dependency
 :: resolving dependencies :: org.apache.spark#spark-submit-parent-7f2c;1.0
 \tconfs: [default]

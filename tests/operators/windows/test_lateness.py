@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -130,7 +131,7 @@ class Sums(bs.WindowFunction):
         yield key, min(exact), max(exact), sum(row.v for row in rows)
 
 
-class Operator:
+class Operator(ABC):
     """A key group of an operator of ours."""
 
     def __init__(self, fold: Fold) -> None:
@@ -149,11 +150,13 @@ class Operator:
     def late(self) -> int:
         return sum(report.late for report in self._reports)
 
+    @abstractmethod
     def lifted(self, row: Row) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        """The row as the fold takes it."""
 
+    @abstractmethod
     def emitted(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Take what the fold put out."""
 
 
 class Aggregate(Operator):
