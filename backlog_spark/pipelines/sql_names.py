@@ -1,6 +1,6 @@
 """Finds names in a pipeline's SQL that nothing has: streams, columns, functions. Without Spark, which knows the rest.
 
-What is not known for sure is left to Spark: the columns of a join, of a subquery, and of streams that functions make.
+Spark finds the rest: columns of streams that functions make, and of table functions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from backlog_spark.common.familiar_names import choice
 
 if TYPE_CHECKING:
     from sqlglot import exp
+    from sqlglot.optimizer.scope import Scope
 
     from backlog_spark.streamsql.refusals import SqlError
 
-__all__ = ["Columns", "columns_of", "unknown_names"]
+__all__ = ["Columns", "unknown_names"]
 
 Columns = Collection[str] | None
 """Names of a stream's columns in lower case; None if they are not known."""
@@ -34,15 +35,6 @@ _FUNCTIONS: Final = frozenset(
         "vector_normalize", "vector_sum", "window", "window_time",
     }
 )  # fmt: skip
-
-
-def columns_of(query: exp.Query) -> Columns:
-    """The columns of a query's result."""
-    from sqlglot import exp
-
-    if not isinstance(query, exp.Select) or query.is_star or not all(query.named_selects):
-        return None
-    return {name.lower() for name in query.named_selects}
 
 
 def unknown_names(
@@ -65,6 +57,7 @@ def unknown_names(
         It is malformed.
     """
     from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
 
     from backlog_spark.streamsql.parsing import parsed
 
@@ -80,11 +73,12 @@ def unknown_names(
         if not _is_function(call.name):
             hint = nearest_function(call.name) or "Look at the functions of Spark's SQL."
             found.append(statement.refused(call, f"there is no function {call.name}.", hint))
-    if isinstance(query, exp.Select):
-        for column in _unknown_columns(query, known):
-            names = ", ".join(sorted(_of_only_table(query, known) or ()))
-            found.append(statement.refused(column, f"there is no column {column.name!r}.", f"There are: {names}."))
-    return found, columns_of(query)
+    scopes = traverse_scope(query)
+    for scope in scopes:
+        for column, names in _unknown_columns(scope, known):
+            hint = f"There are: {', '.join(sorted(names))}."
+            found.append(statement.refused(column, f"there is no column {column.name!r}.", hint))
+    return found, _of_result(scopes[-1], known)
 
 
 def _is_function(name: str) -> bool:
@@ -93,33 +87,75 @@ def _is_function(name: str) -> bool:
     return name.lower() in _FUNCTIONS or name.lower() in {each.lower() for each in functions.__all__}
 
 
-def _of_only_table(select: exp.Select, known: Mapping[str, Columns]) -> Columns:
-    """The columns of the one stream that a plain query reads."""
+def _of_result(scope: Scope, known: Mapping[str, Columns]) -> Columns:
+    """The columns that a query has for the one around it."""
     from sqlglot import exp
 
-    tables, others = (
-        [*select.find_all(exp.Table)],
-        (exp.Join, exp.Lateral, exp.Subquery, exp.CTE, exp.Lambda, exp.Unnest),
-    )
-    if len(tables) != 1 or any(select.find(other) for other in others) or len([*select.find_all(exp.Select)]) != 1:
+    query = scope.expression
+    if scope.outer_columns:  # WITH t(a, b) AS …
+        return {name.lower() for name in scope.outer_columns}
+    if isinstance(query, exp.UDTF):  # LATERAL VIEW explode(…) t AS a
+        return {name.lower() for name in query.alias_column_names} or None
+    if isinstance(query, exp.SetOperation):
+        return _of_result(scope.set_operation_scopes[0], known)
+    if not isinstance(query, exp.Select):
         return None
-    return known.get(tables[0].name.lower()) if isinstance(tables[0].this, exp.Identifier) else None
+    names: set[str] = set()
+    for item in query.selects:
+        if item.is_star:
+            every = _of_sources(scope, known)
+            shown = [every.get(item.table.lower())] if isinstance(item, exp.Column) else [*every.values()]
+            if any(columns is None for columns in shown) or any(
+                any(star.args.values()) for star in item.find_all(exp.Star)
+            ):
+                return None
+            names.update(*filter(None, shown))
+        elif item.output_name:
+            names.add(item.output_name.lower())
+        else:
+            return None
+    return names
 
 
-def _unknown_columns(select: exp.Select, known: Mapping[str, Columns]) -> Iterator[exp.Column]:
+def _of_sources(scope: Scope, known: Mapping[str, Columns]) -> dict[str, Columns]:
+    """The columns of what a query reads, by name or alias."""
     from sqlglot import exp
 
-    columns = _of_only_table(select, known)
-    if columns is None:
+    found: dict[str, Columns] = {}
+    for name, (node, source) in scope.selected_sources.items():
+        if isinstance(source, exp.Table):
+            plain = isinstance(source.this, exp.Identifier) and not node.alias_column_names
+            found[name.lower()] = known.get(source.name.lower()) if plain else None
+        else:
+            found[name.lower()] = _of_result(source, known)
+    return found
+
+
+def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tuple[exp.Column, set[str]]]:
+    """The columns that a query names and nothing that it reads has, each with those there are."""
+    from sqlglot import exp
+
+    query = scope.expression
+    if not isinstance(query, exp.Select):
         return
-    (table,) = select.find_all(exp.Table)
-    tables = {table.name.lower(), table.alias_or_name.lower()}
-    made = {each.alias.lower() for each in select.selects if isinstance(each, exp.Alias)}
-    for column in select.find_all(exp.Column):
+    sources: dict[str, Columns] = {}
+    around: Scope | None = scope
+    while around is not None:  # a subquery may name columns of the query around it
+        sources = {**_of_sources(around, known), **sources}
+        around = around.parent if around.is_subquery or around.is_udtf else None
+    made = {each.alias.lower() for each in query.selects if isinstance(each, exp.Alias)}
+    for column in {id(column): column for column in scope.columns}.values():
         first = column.parts[0].name.lower()
-        if isinstance(column.this, exp.Star) or (first in tables and len(column.parts) == 1):
+        if isinstance(column.this, exp.Star) or column.find_ancestor(exp.Select) is not query:
             continue
-        name = column.parts[1].name.lower() if first in tables else first
-        # Names that begin with _ may be columns that the source adds.
-        if name not in columns and name not in made and not name.startswith("_"):
-            yield column
+        if first in sources:
+            if len(column.parts) == 1:
+                continue
+            of, name = [sources[first]], column.parts[1].name.lower()
+        else:
+            of, name = [*sources.values()], first
+        if any(columns is None for columns in of) or name in made or name.startswith("_"):
+            continue  # not known for sure; a source may add names that begin with _
+        names = {each for columns in of for each in columns or ()}
+        if name not in names:
+            yield column, names

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.preflight import preflight
@@ -189,6 +192,13 @@ def no_such_key(case: Case) -> None:
 def no_such_column_in_sql(case: Case) -> None:
     case.one_table()
     case.transform = [{"name": "large", "sql": "SELECT id, amountt FROM orders"}]
+
+
+@fault
+def no_such_column_in_a_subquery(case: Case) -> None:
+    case.one_table()
+    inner = "SELECT id, amount AS a FROM orders WHERE amount > 0"
+    case.transform = [{"name": "large", "sql": f"WITH q AS ({inner}) SELECT id, amount FROM q"}]
 
 
 @fault
@@ -517,7 +527,16 @@ def test_no_function_of_spark_is_refused(spark: SparkSession) -> None:
         ("SELECT id FROM nothing", ["nothing"]),
         ("WITH a AS (SELECT id FROM orders) SELECT id FROM a", []),
         ("WITH a AS (SELECT id FROM orders) SELECT id FROM b", ["b"]),
-        ("SELECT o.x, m.y FROM orders o JOIN made m ON o.id = m.id", []),  # of a join Spark knows
+        ("SELECT o.id, m.y FROM orders o JOIN made m ON o.id = m.id", []),  # of a function's stream Spark knows
+        ("SELECT o.x, z FROM orders o JOIN made m ON o.id = m.id", ["x"]),
+        ("SELECT a.id, b.x, y FROM orders a JOIN orders b ON a.id = b.z", ["x", "y", "z"]),
+        ("SELECT q.n, m FROM (SELECT id, count(*) AS n FROM orders GROUP BY id) q WHERE q.k > 1", ["m", "k"]),
+        ("WITH a AS (SELECT * FROM orders) SELECT id, x FROM a UNION ALL SELECT id, y FROM a", ["x", "y"]),
+        ("WITH a(n, m) AS (SELECT id, amount FROM orders) SELECT n, id FROM a", ["id"]),
+        ("SELECT id, x FROM (SELECT o.*, 1 AS x FROM orders o)", []),
+        ("SELECT amount, id FROM (SELECT * EXCEPT (id) FROM orders)", []),  # Spark knows
+        ("SELECT id FROM orders WHERE id IN (SELECT id FROM orders o WHERE o.at = orders.at AND o.x > amount)", ["x"]),
+        ("SELECT id, e, f FROM orders LATERAL VIEW explode(array(id, x)) t AS e", ["f", "x"]),
         ("SELECT window_start, sum(id) AS s FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL 1 MINUTE) "
          "GROUP BY window_start, window_end", []),
         ("SELECT transform(array(id), y -> y + 1) AS a FROM orders", []),
@@ -530,6 +549,64 @@ def test_names_in_sql_that_nothing_has(query: str, unknown: list[str]) -> None:
     found, _ = unknown_names(query, {"orders": ["id", "amount", "at"], "made": None})
     assert len(found) == len(unknown)
     assert all(name in str(error) for name, error in zip(unknown, found, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_columns_in_sql_as_spark_resolves_them(spark: SparkSession, seed: int) -> None:
+    """Random queries; in half of them a name is changed. The second implementation is Spark's analysis."""
+    chance, seen = random.Random(seed), Counter[bool]()
+    streams = {"orders": ["id", "amount", "at"], "users": ["id", "name"], "Pays": ["order_id", "paid", "by"]}
+    for name, columns in streams.items():
+        frame = spark.createDataFrame([], ", ".join(f"{each} INT" for each in columns))
+        frame.createOrReplaceTempView(name)
+    for _ in range(60):
+        query = random_query(chance, streams)
+        if chance.random() < 0.5:
+            names = list(re.finditer(r"\b(id|amount|at|name|order_id|paid|by|x\d)\b", query))
+            one = chance.choice(names)
+            query = f"{query[: one.start()]}{chance.choice('zz_')}{query[one.start() :]}"
+        refused = ""
+        try:
+            spark.sql(query)
+        except AnalysisException as error:
+            refused = str(error)
+        assert not refused or "UNRESOLVED_COLUMN" in refused, f"{query}: {refused}"
+        known = not refused or "`_" in refused  # a source may add such a column
+        found, _ = unknown_names(query, streams)
+        assert known == (not found), f"{query}: {found}"
+        seen[known] += 1
+    assert min(seen[True], seen[False]) > 10
+
+
+def random_query(chance: random.Random, streams: Mapping[str, list[str]], depth: int = 2) -> str:
+    """A SELECT with joins, subqueries, WITH, unions and aggregates, whose names are right."""
+    froms, there = [], []
+    for number in range(chance.choice([1, 1, 2])):
+        name = chance.choice([*streams])
+        columns, text = streams[name], chance.choice([name, name.lower()])
+        if depth and chance.random() < 0.5:
+            columns = [f"x{depth}{number}{i}" for i in range(2)]
+            text = f"({_renamed(random_query(chance, streams, depth - 1), columns)})"
+        alias = f"t{depth}{number}"
+        froms.append(f"{text} AS {alias}")
+        there += [f"{alias}.{column}" for column in columns]
+    pick = [chance.choice(there) for _ in range(2)]
+    source = froms[0] if len(froms) == 1 else f"{froms[0]} JOIN {froms[1]} ON {there[0]} = {there[-1]}"
+    if chance.random() < 0.3:
+        body = f"SELECT {pick[0]} AS a, count({pick[1]}) AS b FROM {source} GROUP BY {pick[0]}"
+    else:
+        body = f"SELECT {pick[0]} AS a, {pick[1]} + 1 AS b FROM {source} WHERE {chance.choice(there)} > 0"
+    if len(froms) == 1 and chance.random() < 0.5:
+        body = body.replace(f"{froms[0].rsplit(' ', 1)[1]}.", "")
+    if depth and chance.random() < 0.3:
+        body = f"WITH w AS ({body}) SELECT * FROM w"
+    elif chance.random() < 0.2:
+        body = f"{body} UNION ALL {body}"
+    return body
+
+
+def _renamed(query: str, columns: Sequence[str]) -> str:
+    return f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM ({query})"
 
 
 @contextmanager
