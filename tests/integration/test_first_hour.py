@@ -132,6 +132,39 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
 
 
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_stop_in_the_middle_of_a_batch_is_one_line(tmp_path: Path) -> None:
+    done = run(
+        """
+        import threading, time
+
+        class Long(bs.Sink):
+            def open(self, context):
+                pass
+
+            def write(self, batch_df, batch):
+                batch_df.persist().foreach(lambda row: (print("here", file=open(mark, "a")), time.sleep(60)))
+
+        mark = sys.argv[1] + "/here"
+        files = dict(phases="files", path=sys.argv[1] + "/in", fileFormat="json", schema="a int")
+        rows = bs.source("hybrid", name="s", options=files)
+        writer = rows.write("q").option("checkpointLocation", f"{sys.argv[1]}/c").to(Long())
+        query = writer.start(spark)
+        while not os.path.exists(mark):
+            time.sleep(0.1)
+        query.stop()
+        """,
+        tmp_path,
+        PYSPARK_PYTHON=sys.executable,
+        BACKLOG_SPARK_INTERNALS="on",  # without them the log is not filtered
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stderr[done.stderr.index("Query q has started") :].splitlines()
+    assert re.fullmatch(r"Query q was stopped: .* Its next start replays the batch that was running\.", lines[-1])
+    assert [line for line in lines if not line.startswith(("Query q ", "q:", "s:"))] == []
+
+
 @pytest.mark.grid
 @pytest.mark.process
 def test_rows_that_are_kept_for_a_batch_are_freed_without_a_word(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ MESSAGES = {
     "TransformWithStateInPySparkStateServer": "No more data to read from the socket",
     "DAGScheduler": "Failed to cancel job group 7f2c. Cannot find active jobs for it.",
     "DataSourceManager": "The data source mysql_cdc replaced a statically registered data source.",
+    "TaskSetManager": "[queryId = c0dd1] [batchId = 10] Lost task 1.0 in stage 35.0 (TID 86) (localhost executor "
+    "driver): TaskKilled (Stage cancelled: [SPARK_JOB_CANCELLED] Job 15 cancelled Query q was stopped ",
+    "BlockManager": "Putting block rdd_306_0 failed due to exception org.apache.spark.TaskKilledException: Stage "
+    "cancelled: [SPARK_JOB_CANCELLED] Job 15 cancelled Query q [id = 1, runId = 2] was stopped SQLSTATE: XXKDA",
     "MapPartitionsRDD": "RDD 7 was locally checkpointed, its lineage has been truncated and cannot be recomputed",
 }
 

@@ -46,6 +46,15 @@ HARMLESS: Final[dict[str, str]] = {
     f"{_SPARK}.sql.execution.datasources.DataSourceManager": (
         r"The data source (mysql_cdc|hybrid) replaced a statically registered data source\.?"
     ),
+    # A query that is stopped in the middle of a batch
+    f"{_SPARK}.scheduler.TaskSetManager": (
+        r"(\[queryId = \w+\] \[batchId = \d+\] )?Lost task .* TaskKilled \(Stage cancelled: .* was stopped.*"
+    ),
+    f"{_SPARK}.storage.BlockManager": (
+        r"Putting block rdd_\w+ failed due to exception .*TaskKilledException: Stage cancelled: .* was stopped.*"
+        r"|Block rdd_\w+ could not be removed as it was not found on disk or in memory"
+        r"|Asked to remove block rdd_\w+, which does not exist"
+    ),
     # Delta keeps a copy of a MERGE's source, and drops it afterwards.
     f"{_SPARK}.rdd.MapPartitionsRDD": "RDD .* was locally checkpointed.*",
 }
