@@ -13,6 +13,7 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
+from backlog_spark.streamsql.distinct_values import distinct_of, rows_of_values
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.span import Span
@@ -86,6 +87,8 @@ class _Groups:
         Expressions of keys that are not plain columns, by column.
     results : dict
         Column by the text of the aggregate.
+    calls : dict
+        The translated aggregates by column.
     window : str
         Text of Spark's window function in GROUP BY, if there is one.
     """
@@ -94,6 +97,7 @@ class _Groups:
     keys: dict[str, str] = field(default_factory=dict)
     made: dict[str, exp.Expr] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, exp.Expr] = field(default_factory=dict)
     window: str = ""
 
 
@@ -236,8 +240,16 @@ def _name_results(
             text = text_of(call)
             if text not in groups.results:
                 groups.results[text] = names.get(text) or tr.hidden("result")
+                groups.calls[groups.results[text]] = call
+            found = distinct_of(tr, call)
+            if found is not None and groups.span is not None:
+                raise tr.statement.refused(
+                    call,
+                    "DISTINCT in an aggregate of a window.",
+                    "Use approx_count_distinct, or group without a window.",
+                )
             with tr.statement.at(call):
-                parse_aggregates(f"{text} AS {quoted(groups.results[text])}")
+                parse_aggregates(f"{text if found is None else found.plain} AS {quoted(groups.results[text])}")
 
 
 def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) -> Rows:
@@ -247,7 +259,11 @@ def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) 
         made = {keys[0]: exp.Literal.number(0)}
     texts = [f"{text} AS {quoted(name)}" for text, name in groups.results.items()]
     texts = texts or [f"count(*) AS {tr.unseen(_COUNT)}"]
-    keyed = tr.with_columns(rows, made, node.args.get("group") or node).stream.key_by(*keys)
+    grouped = tr.with_columns(rows, made, node.args.get("group") or node).stream
+    distinct_call = next((call for call in groups.calls.values() if distinct_of(tr, call)), None)
+    if distinct_call is not None:
+        grouped, texts = rows_of_values(tr, grouped, keys, groups.calls, distinct_call)
+    keyed = grouped.key_by(*keys)
     name = tr.operator(*keys, "aggregate")
     origin = groups.span.node if groups.span is not None else node.args.get("group") or node
     with tr.statement.at(origin):

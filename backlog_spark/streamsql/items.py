@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from sqlglot import exp
 
@@ -13,10 +12,7 @@ from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.streamsql.rows import Rows, text_of
 from backlog_spark.streamsql.translation import Translation
 
-__all__ = ["UNNAMED", "Item", "items_of"]
-
-UNNAMED: Final = "backlog_spark.unnamed"
-"""Key in the metadata of a SELECT whose columns need no names."""
+__all__ = ["Item", "items_of"]
 
 
 @dataclass(frozen=True)
@@ -31,30 +27,24 @@ class Item:
         The expression as it is written.
     column : Expr, optional
         The column over the rows of FROM, if the item comes from a star.
-    fallback : str
-        The name where none is needed, for example in the second query of a UNION ALL.
+    rows : Rows, optional
+        The rows of FROM.
     """
 
     name: str
     expression: exp.Expr
     column: exp.Expr | None = None
-    fallback: str = ""
+    rows: Rows | None = None
 
     def translated(self, tr: Translation, rows: Rows) -> exp.Expr:
         """The expression over the rows of FROM."""
         return rows.translated(tr.statement, self.expression) if self.column is None else self.column
 
     def named(self, tr: Translation) -> str:
-        """The item's name. A function of plain columns has a name even without AS, as in the operators.
-
-        Raises
-        ------
-        SqlError
-            If the item has no name.
-        """
+        """The item's name. Without AS that of the operators, for a function of plain columns, else Spark's."""
         if self.name:
             return self.name
-        call = self.expression.unnest()
+        call = self.expression.unnest().transform(_without_table)
         try:
             if isinstance(call, exp.Window):
                 return parse_over(text_of(call.this))[0].name
@@ -62,9 +52,11 @@ class Item:
                 return parse_aggregates(text_of(call))[0].name
         except BacklogError:
             pass
-        if self.fallback:
-            return self.fallback
-        raise tr.statement.refused(call, f"{text_of(call)} has no name.", "Give it one with AS.")
+        return text_of(call) if self.rows is None else tr.name_of(self.rows, call)
+
+
+def _without_table(node: exp.Expr) -> exp.Expr:
+    return exp.column(node.this.copy()) if isinstance(node, exp.Column) and len(node.parts) > 1 else node
 
 
 def items_of(tr: Translation, select: exp.Select, rows: Rows) -> list[Item]:
@@ -79,8 +71,7 @@ def items_of(tr: Translation, select: exp.Select, rows: Rows) -> list[Item]:
         if isinstance(each, exp.Aliases):
             raise tr.statement.refused(each, "several names for one column.", "Write one name after AS.")
         inner = each.unalias() if isinstance(each, exp.Alias) else each
-        fallback = tr.hidden("column") if select.meta.get(UNNAMED) else ""
-        found.append(Item(each.alias or _own_name(inner), inner, fallback=fallback))
+        found.append(Item(each.alias or _own_name(inner), inner, rows=rows))
     return found
 
 

@@ -15,7 +15,7 @@ from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
-from backlog_spark.streamsql.items import UNNAMED, items_of
+from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import parsed
@@ -131,10 +131,6 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
             "Write UNION ALL; SELECT DISTINCT … FROM (… UNION ALL …) removes duplicates.",
         )
     tr.statement.only(node, "this", "expression", "distinct", "with_")
-    first = node.expression.unnest()
-    while isinstance(first, exp.SetOperation):
-        first = first.this.unnest()
-    first.meta[UNNAMED] = True
     sides = [_query(tr, each, tables) for each in (node.this, node.expression)]
     if any(side.stream._node.is_keyed for side in sides):
         raise tr.statement.refused(

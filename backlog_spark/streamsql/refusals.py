@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -87,6 +89,23 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keeps PySpark from logging an error of this thread, with a Java stack: ours says the same in one line."""
+    from pyspark.logger import PySparkLogger
+
+    logger, thread = PySparkLogger.getLogger("SQLQueryContextLogger"), threading.get_ident()
+
+    def is_of_another(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_another)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_of_another)
+
+
 class Statement:
     """The text of a statement, with the positions of its parts.
 
@@ -114,7 +133,8 @@ class Statement:
 
         before = f"{what}: " if what else ""
         try:
-            yield
+            with _unlogged():
+                yield
         except SqlError:
             raise
         except BacklogError as error:

@@ -100,8 +100,9 @@ class Rows:
             raise statement.refused(node, f"there is no column {'.'.join(parts)!r}.", self._known(parts))
         (column, fields), *more = found
         if more:
-            holders = ", ".join(f"{each.table}.{each.name}" for each, _ in found)
-            raise statement.refused(node, f"the column {'.'.join(parts)!r} is ambiguous.", f"Write one of {holders}.")
+            holders = list(dict.fromkeys(f"{each.table}.{each.name}" for each, _ in found))
+            hint = f"Write one of {', '.join(holders)}." if len(holders) > 1 else "Give them other names with AS."
+            raise statement.refused(node, f"the column {'.'.join(parts)!r} is ambiguous.", hint)
         made = column.column.copy()
         for field in fields:
             made = exp.Dot(this=made, expression=exp.to_identifier(field, quoted=True))

@@ -98,6 +98,17 @@ class Translation:
         schema = self.schema(stream, node, what)
         return tuple(field.name for field in schema if field.name == CHANGE_TYPE and MARK in field.metadata)
 
+    def name_of(self, rows: Rows, expression: exp.Expr) -> str:
+        """The name that Spark gives to an expression over the statement's columns."""
+        from pyspark.errors import AnalysisException
+
+        columns = {c.name.lower(): f"{text_of(c.column)} AS {quoted(c.name)}" for c in rows.columns}
+        try:
+            frame = self.schemas.frame(rows.stream._node).selectExpr(*columns.values())
+            return str(frame.selectExpr(text_of(expression)).columns[0])
+        except AnalysisException:  # a function of windows, or an error that the operator reports
+            return text_of(expression)
+
     # -- steps ----------------------------------------------------------------------------------------------
 
     def filtered(self, rows: Rows, condition: exp.Expr, node: exp.Expr) -> Rows:
@@ -161,18 +172,17 @@ class Translation:
     def projected(self, rows: Rows, items: Sequence[tuple[str, exp.Expr, exp.Expr]]) -> Rows:
         """Rows with these columns: name, translated expression, expression in the statement.
 
+        Several columns of one name stay apart: a query around these rows cannot name them, and in the stream the
+        second one of ``id`` is ``id0``, as in Flink.
+
         Raises
         ------
         SqlError
-            If two columns have the same name, or Spark refuses an expression.
+            If Spark refuses an expression.
         """
-        seen: dict[str, str] = {}
-        for name, _, node in items:
-            if name.lower() in seen:
-                raise self.statement.refused(
-                    node, f"two columns of the result are named {name!r}.", "Give one another name with AS."
-                )
-            seen[name.lower()] = name
+        shown = [name for name, _, _ in items]
+        seen = {name.lower(): name for name in shown}
+        items = [(new, expression, node) for new, (_, expression, node) in zip(_unique(shown), items, strict=True)]
         if CHANGE_TYPE in rows.pseudo:
             for name, expression, node in items:
                 if name.lower() == CHANGE_TYPE and text_of(expression) != text_of(column_of(CHANGE_TYPE)):
@@ -180,7 +190,7 @@ class Translation:
         carried = [name for name in rows.pseudo if name not in seen]
         chosen = [*((n, e) for n, e, _ in items), *((name, column_of(name)) for name in carried)]
         columns = tuple(
-            [Visible("", name, column_of(name)) for name, _, _ in items]
+            [Visible("", name, column_of(new)) for name, (new, _, _) in zip(shown, items, strict=True)]
             + [Visible("", name, column_of(name), hidden=True) for name in carried]
         )
         result = replace(rows, columns=columns, pseudo=tuple(carried), span=None)
@@ -236,6 +246,20 @@ def results_change(node: Node) -> bool:
     while isinstance(node, TransformNode):
         node = node.parent
     return isinstance(node, KeyedNode) and node.with_changes is not None
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, each once: numbers follow those that another column has already."""
+    taken, found = {name.lower() for name in names}, list[str]()
+    for index, name in enumerate(names):
+        if name.lower() in (each.lower() for each in names[:index]):
+            number = 0
+            while f"{name}{number}".lower() in taken:
+                number += 1
+            name = f"{name}{number}"
+            taken.add(name.lower())
+        found.append(name)
+    return found
 
 
 def _item(name: str, expression: exp.Expr) -> str:

@@ -123,6 +123,14 @@ UPDATED: dict[str, tuple[str, int]] = {
         -1,
     ),
     "distinct results": ("SELECT DISTINCT n FROM (SELECT user, count(*) AS n FROM a GROUP BY user)", -1),
+    "distinct values": (
+        """SELECT user, count(DISTINCT item) AS items, count(DISTINCT v) FILTER (WHERE price > 4) AS vs, count(*) AS n,
+           max(seq) FILTER (WHERE item = 1) AS newest, count(DISTINCT item, v) AS pairs, sum(DISTINCT item) + 1 AS s,
+           avg(DISTINCT v) AS mean, min(DISTINCT v) AS least FROM a GROUP BY user
+           HAVING count(DISTINCT item % 3) > 1""",
+        -1,
+    ),
+    "distinct values of all": ("SELECT count(DISTINCT user) AS users, count(DISTINCT v) AS vs FROM a", 0),
     "full join": (
         "SELECT user, a.seq, b.seq AS other FROM a FULL JOIN b USING (user, item) WHERE a.v > 0 OR b.v > 0",
         -1,
@@ -261,6 +269,13 @@ CHANGED: dict[str, str] = {
         SELECT upper(user) AS name, count(*) AS n, sum(amount) AS total, max(amount) AS most
         FROM (SELECT id, user, amount FROM orders WHERE amount >= 0) AS paid GROUP BY upper(user)""",
     "all rows": "SELECT count(*) AS n, sum(amount) FILTER (WHERE amount > 0) / 2 AS half FROM orders",
+    "distinct values": """
+        SELECT id % 3 AS part, count(DISTINCT user) AS users, max(amount) AS most,
+               count(DISTINCT amount) FILTER (WHERE amount > 5) AS amounts,
+               avg(DISTINCT amount) AS mean FROM orders GROUP BY id % 3""",
+    "distinct values of distinct values": """
+        SELECT users, count(DISTINCT part) AS parts, count(*) AS n FROM (
+          SELECT id % 7 AS part, count(DISTINCT user) AS users FROM orders GROUP BY 1) GROUP BY users""",
     "having": "SELECT user, min(amount) AS least FROM orders GROUP BY user HAVING count(*) % 2 = 0",
     "having without groups": "SELECT sum(amount) AS total FROM orders HAVING count(*) > 3",
     "condition around groups": """
