@@ -30,7 +30,7 @@ from backlog_spark.spark import startup
 from backlog_spark.spark.jvm import internals
 from backlog_spark.spark.jvm.listener import BacklogListener
 from backlog_spark.spark.jvm.py4j_helpers import java_class
-from backlog_spark.spark.jvm.quiet import end_source_lookup
+from backlog_spark.spark.jvm.quiet import end_source_lookup, filter_messages
 from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
 if TYPE_CHECKING:
@@ -261,6 +261,7 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
             _start_faster(spark)
             _hide_secrets(spark, [source])
             if not _found_by_spark(spark, source.name()):
+                filter_messages(spark)  # Spark warns
                 with _active(spark):
                     spark.dataSource.register(source)
             known[source.name()] = source
