@@ -128,7 +128,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     if name in _KNOWN and any(isinstance(argument, exp.Distinct) for argument in arguments):
         raise BacklogError(
             f"{written}: DISTINCT would need to keep every value of every key.",
-            "Use bs.sql, which has count, sum and avg of DISTINCT values, or approx_count_distinct.",
+            "Use collect_set, approx_count_distinct, or bs.sql, which has count, sum and avg with DISTINCT.",
         )
     if name not in _KNOWN:
         raise _no_aggregate(written, call)

@@ -30,9 +30,9 @@ _FUNCTIONS: Final = frozenset(
         "from_avro", "from_protobuf", "hop", "if", "int", "isnotnull", "len", "luhn_check", "map", "measure", "mod",
         "percentile_cont", "percentile_disc", "proctime", "python_worker_logs", "random", "range", "schema_of_avro",
         "session", "session_window", "smallint", "space", "sql_keywords", "state_ttl", "string", "table", "time",
-        "timestamp", "tinyint", "to_avro", "to_protobuf", "tumble", "uuid", "variant_explode", "variant_explode_outer",
-        "vector_avg", "vector_cosine_similarity", "vector_inner_product", "vector_l2_distance", "vector_norm",
-        "vector_normalize", "vector_sum", "window", "window_time",
+        "timestamp", "timestampadd", "timestampdiff", "tinyint", "to_avro", "to_protobuf", "tumble", "uuid",
+        "variant_explode", "variant_explode_outer", "vector_avg", "vector_cosine_similarity", "vector_inner_product",
+        "vector_l2_distance", "vector_norm", "vector_normalize", "vector_sum", "window", "window_time",
     }
 )  # fmt: skip
 
@@ -84,7 +84,10 @@ def unknown_names(
 def _is_function(name: str) -> bool:
     from pyspark.sql import functions
 
-    return name.lower() in _FUNCTIONS or name.lower() in {each.lower() for each in functions.__all__}
+    from backlog_spark.streamsql.flink_forms import FLINK_FUNCTIONS, WINDOW_FORMS
+
+    ours = WINDOW_FORMS | FLINK_FUNCTIONS.keys()
+    return name.upper() in ours or name.lower() in _FUNCTIONS | {each.lower() for each in functions.__all__}
 
 
 def _of_result(scope: Scope, known: Mapping[str, Columns]) -> Columns:

@@ -18,6 +18,7 @@ __all__ = ["parsed"]
 
 # Keywords that name a function when a parenthesis follows.
 _FUNCTIONS: Final = (TokenType.WINDOW, TokenType.SESSION)
+_WITH_UNIT: Final = ("dateadd", "datediff", "date_add", "date_diff", "timestampadd", "timestampdiff")
 _NO_ITEM: Final = (TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON)
 
 
@@ -52,7 +53,17 @@ def parsed(text: str) -> tuple[Statement, exp.Query]:
             f"{tokens[0].text.upper()} is no query.",
             "Write a SELECT, and choose its target with .write(…).to(sink).",
         )
+    tree.transform(_with_unit, copy=False)
     return statement, tree
+
+
+def _with_unit(node: exp.Expr) -> exp.Expr:
+    """A function of times with its unit as a keyword: the parser takes ``timestampdiff(MINUTE, a, b)`` for a column."""
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _WITH_UNIT and len(node.expressions) == 3:
+        unit, *times = node.expressions
+        if isinstance(unit, exp.Column) and len(unit.parts) == 1:
+            return exp.Anonymous(this=node.this, expressions=[exp.var(unit.name), *times])
+    return node
 
 
 def _prepare(statement: Statement, tokens: list[Token]) -> None:

@@ -14,6 +14,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
+from backlog_spark.streamsql.flink_forms import rewrite
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
@@ -71,6 +72,7 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
                 f"sql was given {type(stream).__name__} as {name!r}.", "Wrap a streaming DataFrame with bs.stream(…)."
             )
     statement, tree = parsed(query)
+    rewrite(statement, tree, spark.catalog.functionExists)
     given = {name.lower(): (name, stream) for name, stream in streams.items()}
     tr = Translation(statement, Schemas(spark), given)
     rows = _query(tr, tree, {})

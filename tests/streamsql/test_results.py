@@ -75,6 +75,12 @@ APPENDED: dict[str, tuple[str, str]] = {
         f"""SELECT user, session_window.start, session_window.end, count(*) FROM a WHERE {NOT_FLUSH}
             GROUP BY user, session_window(ts, '5 seconds')""",
     ),
+    "group windows": (
+        f"""SELECT user, SESSION_START(ts, INTERVAL '5' SECOND) AS s, SESSION_END(ts, INTERVAL '5' SECOND) AS e,
+            count(*) AS n FROM a WHERE {NOT_FLUSH} GROUP BY user, SESSION(ts, INTERVAL '5' SECOND)""",
+        f"""SELECT user, session_window.start, session_window.end, count(*) FROM a WHERE {NOT_FLUSH}
+            GROUP BY user, session_window(ts, '5 seconds')""",
+    ),
     "Spark's functions": (
         f"""SELECT w.start AS s, e, n FROM (
             SELECT window(ts, '20 seconds', '10 seconds') AS w, window.end AS e, count(*) AS n FROM a WHERE {NOT_FLUSH}

@@ -257,8 +257,8 @@ TRANSLATED = {
             "union",
             "map `user` AS `u`",
             *A,
-            "map `__column1` AS `u`",
-            "map UPPER(`user`) AS `__column1`",
+            "map `upper(user)` AS `u`",
+            "map UPPER(`user`) AS `upper(user)`",
             *B,
         ],
         "u n",
@@ -337,6 +337,30 @@ def test_the_time_of_a_commit_is_that_of_a_version(spark: SparkSession, streams:
     joined = next(line for line in operators(bs.explained(stream, spark=spark)) if line.startswith("versioned join"))
     assert joined.endswith("inner join of versions by _commit_timestamp, then _commit_seq as of ts")
     assert Schemas(spark).of(stream._node).names == ["ts", "id", "user", "amount", "at"]
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ("user, price * 2, upper(a.user)", ["user", "(price * 2)", "upper(user)"]),
+        ("CAST(v AS STRING), ts + INTERVAL '1' DAY", ["v", "ts + INTERVAL '1' DAY"]),
+        ("a.v, v + 1 AS V, a.*", ["v", "V0", "user", "item", "v1", "price", "seq", "ts"]),
+    ],
+)
+def test_names_of_columns(
+    spark: SparkSession, streams: dict[str, bs.BacklogStream], items: str, names: list[str]
+) -> None:
+    """Without AS Spark's; of several columns of one name all but the first with a number."""
+    assert Schemas(spark).of(bs.sql(spark, f"SELECT {items} FROM a", **streams)._node).names == names
+
+
+def test_an_error_of_spark_is_one_line(
+    spark: SparkSession, streams: dict[str, bs.BacklogStream], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(bs.SqlError, match="Cannot resolve routine") as caught:
+        bs.sql(spark, "SELECT uper(user) AS u FROM a", **streams)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_types_are_those_of_spark(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:

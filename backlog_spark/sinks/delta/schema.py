@@ -45,13 +45,14 @@ RESERVED: Final = {
     CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
 }
 
+_NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
 def refuse_reserved(
     path: str, reserved: Mapping[str, Collection[str]], names: Sequence[str], properties: Mapping[str, str]
 ) -> None:
-    """Reject column names that Delta reserves for itself.
+    """Reject column names that Delta reserves for itself, and those that its files cannot have.
 
     Parameters
     ----------
@@ -63,7 +64,14 @@ def refuse_reserved(
     properties : mapping of str to str
         Properties of the table.
     """
+    plain = properties.get("delta.columnMapping.mode", "none").lower() == "none"
     for name in names:
+        if plain and not _NO_NAME.isdisjoint(name):
+            raise BacklogError(
+                f"The Delta table at {path} cannot have a column {name!r}: Delta takes no space, line end or tab, and "
+                "none of ,;{}()= in a name.",
+                "Give the column another name, in SQL with AS.",
+            )
         for by, taken in reserved.items():
             if name.lower() in taken and (by == ALWAYS or properties.get(by, "").lower() == "true"):
                 raise BacklogError(
