@@ -14,6 +14,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
+from backlog_spark.streamsql.first_rows import first_rows
 from backlog_spark.streamsql.flink_forms import rewrite
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
@@ -172,8 +173,11 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if source is None:
         raise tr.statement.refused(select, "a SELECT without FROM.", f"Name a stream: {_names(tr, tables)}.")
     tr.statement.only(source, "this")
-    rows = _table(tr, source.this, tables)
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
+    first = first_rows(
+        tr, source.this, where, _used(select), lambda inner: _select(tr, inner, _with(tr, inner, tables))
+    )
+    rows, where = first or (_table(tr, source.this, tables), where)
     used, joins = _used(select), select.args.get("joins") or []
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
     kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])

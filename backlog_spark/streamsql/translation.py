@@ -65,6 +65,12 @@ class Translation:
         self._taken.add(name)
         return name
 
+    def names(self, before: tuple[set[str], dict[str, int]] | None = None) -> tuple[set[str], dict[str, int]]:
+        """The names that are taken. With those of an earlier time, later ones are free again."""
+        if before is not None:
+            self._taken, self._hidden = before
+        return {*self._taken}, {**self._hidden}
+
     def hidden(self, what: str) -> str:
         """A new name for an internal column, which no table has."""
         self._hidden[what] = self._hidden.get(what, 0) + 1

@@ -129,6 +129,24 @@ UPDATED: dict[str, tuple[str, int]] = {
         -1,
     ),
     "distinct results": ("SELECT DISTINCT n FROM (SELECT user, count(*) AS n FROM a GROUP BY user)", -1),
+    "last rows": (
+        """SELECT user, odd, item, v, price, n FROM (
+             SELECT user, item % 2 AS odd, item, ROW_NUMBER() OVER (
+               PARTITION BY user, item % 2 ORDER BY v DESC NULLS FIRST, seq) AS n, v, price FROM a) AS t
+           WHERE n <= 1""",
+        2,
+    ),
+    "last row of all": (
+        "SELECT seq, user FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY user DESC, seq) AS n FROM a) WHERE 1 = n",
+        0,
+    ),
+    "greatest of a join": (
+        """SELECT seq, other, total + 1 AS more FROM (
+             SELECT a.*, b.seq AS other, a.v + b.v AS total,
+                    ROW_NUMBER() OVER (PARTITION BY a.seq ORDER BY b.price DESC, b.seq DESC) AS n
+             FROM a JOIN b ON a.user = b.user AND a.item = b.item) WHERE n < 2 AND total > 3""",
+        -1,
+    ),
     "distinct values": (
         """SELECT user, count(DISTINCT item) AS items, count(DISTINCT v) FILTER (WHERE price > 4) AS vs, count(*) AS n,
            max(seq) FILTER (WHERE item = 1) AS newest, count(DISTINCT item, v) AS pairs, sum(DISTINCT item) + 1 AS s,
@@ -222,10 +240,9 @@ def test_rows_that_come_once(spark: SparkSession, tmp_path: Path, name: str, bac
     assert multiset(r for b in sink.batches.values() for r in b) == expected
 
 
-@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("groups of groups", 2)]
+    [pytest.param(name, 2, marks=pytest.mark.slow) for name in ("greatest of a join", "distinct values")]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in UPDATED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")
@@ -275,6 +292,10 @@ CHANGED: dict[str, str] = {
         SELECT upper(user) AS name, count(*) AS n, sum(amount) AS total, max(amount) AS most
         FROM (SELECT id, user, amount FROM orders WHERE amount >= 0) AS paid GROUP BY upper(user)""",
     "all rows": "SELECT count(*) AS n, sum(amount) FILTER (WHERE amount > 0) / 2 AS half FROM orders",
+    "last rows": """
+        SELECT user, count(*) AS n, max(id) AS most FROM (
+          SELECT *, ROW_NUMBER() OVER (PARTITION BY id % 6 ORDER BY amount NULLS LAST, id DESC) AS n FROM orders
+        ) WHERE n = 1 GROUP BY user""",
     "distinct values": """
         SELECT id % 3 AS part, count(DISTINCT user) AS users, max(amount) AS most,
                count(DISTINCT amount) FILTER (WHERE amount > 5) AS amounts,
@@ -308,10 +329,9 @@ CHANGED: dict[str, str] = {
 }
 
 
-@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("distinct groups of having", 1)]
+    [pytest.param(name, 1, marks=pytest.mark.slow) for name in ("last rows", "distinct values")]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in CHANGED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")

@@ -1,4 +1,4 @@
-"""Aggregates that choose a value by the order of rows or by a key: first, last, min_by, max_by.
+"""Aggregates that choose a value by the order of rows or by a key: first, last, min_by, max_by, and the row number 1.
 
 Spark's own functions choose any row of a tie, or the row that is read first. Here a replay and any other partitioning
 give the same result: the accumulator is a struct of everything that decides, most important field first, and the
@@ -41,7 +41,7 @@ from backlog_spark.operators.aggregates.base import ArgumentAggregate, column, i
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["First", "Last", "MaxBy", "MinBy"]
+__all__ = ["First", "FirstRow", "Last", "MaxBy", "MinBy"]
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,55 @@ class MaxBy(MinBy):
 
     function: ClassVar[str] = "max_by"
     greatest: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class FirstRow(_Picked):
+    """Value of the row that ``ROW_NUMBER() OVER (… ORDER BY …)`` gives the number 1.
+
+    Among rows equal in the order the smallest value wins; NULL is smaller than all.
+
+    Parameters
+    ----------
+    argument : str
+        The value, as in `First`.
+    by : tuple of (str, bool, bool)
+        The items of ORDER BY: an expression in Spark SQL, whether it is descending, and whether NULL comes first.
+
+    Examples
+    --------
+    >>> FirstRow("*", (("price", True, False),), name="dearest").name
+    'dearest'
+    """
+
+    function: ClassVar[str] = "first_row"
+    greatest: ClassVar[bool] = False
+
+    by: tuple[tuple[str, bool, bool], ...]
+
+    def arguments(self) -> tuple[str, ...]:
+        return (self.argument, *(expression for expression, *_ in self.by))
+
+    def _deciding(self, schema: StructType) -> list[tuple[Column, StructField]]:
+        deciding: list[tuple[Column, StructField]] = []
+        for number, (expression, descending, nulls_first) in enumerate(self.by):
+            kind = type_of(schema, expression, self)
+            if not is_orderable(kind):
+                raise BacklogError(
+                    f"ORDER BY {expression}: the type {kind.simpleString()} has no order.", "Order by other columns."
+                )
+            value = column(schema, expression)
+            if nulls_first == descending:  # the other way than by default
+                flag = value.isNotNull() if nulls_first else value.isNull()
+                deciding.append((flag, StructField(f"null{number}", BooleanType())))
+            if descending:
+                value, where = _reversed(value, kind)
+                kind = where.dataType
+            deciding.append((value, StructField(f"key{number}", kind)))
+        return deciding
+
+    def _takes_part(self, schema: StructType) -> Column | None:
+        return None
 
 
 def _without_value(slot: Column, kind: StructType) -> Column:
