@@ -57,6 +57,7 @@ def unknown_names(
         It is malformed.
     """
     from sqlglot import exp
+    from sqlglot.errors import OptimizeError
     from sqlglot.optimizer.scope import traverse_scope
 
     from backlog_spark.streamsql.parsing import parsed
@@ -73,12 +74,15 @@ def unknown_names(
         if not _is_function(call.name):
             hint = nearest_function(call.name) or "Look at the functions of Spark's SQL."
             found.append(statement.refused(call, f"there is no function {call.name}.", hint))
-    scopes = traverse_scope(query)
-    for scope in scopes:
-        for column, names in _unknown_columns(scope, known):
-            hint = f"There are: {', '.join(sorted(names))}."
-            found.append(statement.refused(column, f"there is no column {column.name!r}.", hint))
-    return found, _of_result(scopes[-1], known)
+    try:
+        scopes = traverse_scope(_in_lower_case(query))
+        for scope in scopes:
+            for column, names in _unknown_columns(scope, known):
+                hint = f"There are: {', '.join(sorted(names))}."
+                found.append(statement.refused(column, f"there is no column {column.name!r}.", hint))
+        return found, _of_result(scopes[-1], known)
+    except OptimizeError:  # two tables of one name, or without one
+        return found, None
 
 
 def _is_function(name: str) -> bool:
@@ -88,6 +92,18 @@ def _is_function(name: str) -> bool:
 
     ours = WINDOW_FORMS | FLINK_FUNCTIONS.keys()
     return name.upper() in ours or name.lower() in _FUNCTIONS | {each.lower() for each in functions.__all__}
+
+
+def _in_lower_case(query: exp.Query) -> exp.Query:
+    """The query with names of tables in lower case, as Spark compares them."""
+    from sqlglot import exp
+
+    found: exp.Query = query.copy()
+    for node in found.find_all(exp.Table, exp.CTE):
+        name = node.this if isinstance(node, exp.Table) else node.args["alias"].this
+        if isinstance(name, exp.Identifier):
+            name.set("this", name.name.lower())
+    return found
 
 
 def _of_result(scope: Scope, known: Mapping[str, Columns]) -> Columns:
@@ -103,7 +119,7 @@ def _of_result(scope: Scope, known: Mapping[str, Columns]) -> Columns:
         return _of_result(scope.set_operation_scopes[0], known)
     if not isinstance(query, exp.Select):
         return None
-    names: set[str] = set()
+    names: list[str] = []
     for item in query.selects:
         if item.is_star:
             every = _of_sources(scope, known)
@@ -112,12 +128,12 @@ def _of_result(scope: Scope, known: Mapping[str, Columns]) -> Columns:
                 any(star.args.values()) for star in item.find_all(exp.Star)
             ):
                 return None
-            names.update(*filter(None, shown))
-        elif item.output_name:
-            names.add(item.output_name.lower())
+            names += [name for columns in shown for name in columns or ()]
+        elif isinstance(item, exp.Alias | exp.Column):
+            names.append(item.alias_or_name.lower())
         else:
             return None
-    return names
+    return {*names} if len({*names}) == len(names) else None
 
 
 def _of_sources(scope: Scope, known: Mapping[str, Columns]) -> dict[str, Columns]:
@@ -147,6 +163,9 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
         sources = {**_of_sources(around, known), **sources}
         around = around.parent if around.is_subquery or around.is_udtf else None
     made = {each.alias.lower() for each in query.selects if isinstance(each, exp.Alias)}
+    group = query.args.get("group")
+    calls = group.find_all(exp.Anonymous) if group else ()
+    made |= {call.name.lower() for call in calls} & {"window", "session_window"}  # columns of their own
     for column in {id(column): column for column in scope.columns}.values():
         first = column.parts[0].name.lower()
         if isinstance(column.this, exp.Star) or column.find_ancestor(exp.Select) is not query:
@@ -157,7 +176,7 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
             of, name = [sources[first]], column.parts[1].name.lower()
         else:
             of, name = [*sources.values()], first
-        if any(columns is None for columns in of) or name in made or name.startswith("_"):
+        if any(columns is None for columns in of) or first in made or name.startswith("_"):
             continue  # not known for sure; a source may add names that begin with _
         names = {each for columns in of for each in columns or ()}
         if name not in names:

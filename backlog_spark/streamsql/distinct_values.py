@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.operators.aggregates.aggregate import Aggregate
+from backlog_spark.operators.aggregates.base import is_orderable
+from backlog_spark.operators.aggregates.ordered import FirstRow
 from backlog_spark.operators.declare import function_name
 from backlog_spark.streamsql.rows import text_of
 
@@ -78,7 +81,7 @@ def distinct_of(tr: Translation, written: exp.Expr) -> Distinct | None:
 
 def rows_of_values(
     tr: Translation, stream: BacklogStream, keys: list[str], results: Mapping[str, exp.Expr], node: exp.Expr
-) -> tuple[BacklogStream, list[str]]:
+) -> tuple[BacklogStream, list[str | Aggregate]]:
     """The stream to group instead, and the aggregates over it.
 
     Its rows have the key, the number of a set, and a value of this set. Set 0 has one row a key, with the results of
@@ -97,8 +100,9 @@ def rows_of_values(
     found = {name: distinct_of(tr, call) for name, call in results.items()}
     columns: dict[int, list[str]] = {}
     values: list[str] = []
+    plain_results: dict[str, str] = {}
     inner: list[str] = [f"max(1) AS {tr.unseen('__seen')}"]
-    outer: list[str] = []
+    by_name: dict[str, str | Aggregate] = {}
     for name, call in results.items():
         wanted = found[name]
         if wanted is None or wanted.function in _PLAIN:
@@ -108,7 +112,7 @@ def rows_of_values(
             condition = f"{number} = 0" + (f" AND ({text_of(where)})" if where is not None else "")
             result = tr.hidden("result")
             inner.append(f"{text} FILTER (WHERE {condition}) AS {result}")
-            outer.append(f"max({result}) FILTER (WHERE {number} = 0) AS {quoted(name)}")
+            plain_results[result] = name
             continue
         texts = tuple(map(text_of, wanted.values))
         if texts not in sets:
@@ -124,7 +128,7 @@ def rows_of_values(
             inner.append(f"max(CASE WHEN {one} AND ({text_of(wanted.where)}) THEN 1 END) AS {flag}")
             one += f" AND {flag} = 1"
         argument = "*" if wanted.function == "count" else columns[sets[texts]][0]
-        outer.append(f"{wanted.function}({argument}) FILTER (WHERE {one}) AS {quoted(name)}")
+        by_name[name] = f"{wanted.function}({argument}) FILTER (WHERE {one}) AS {quoted(name)}"
     numbers = ", ".join(map(str, range(len(sets) + 1)))
     counted = [
         f"({number} = {each} AND {' AND '.join(f'{column} IS NOT NULL' for column in columns[each])})"
@@ -135,5 +139,12 @@ def rows_of_values(
     tr.schema(spread, node, "DISTINCT")
     every = [*keys, number, *(column for each in columns.values() for column in each)]
     grouped = spread.key_by(*every).aggregate(*inner, name=tr.operator(*keys, "values"))
-    tr.schema(grouped, node, "DISTINCT")
-    return grouped, outer
+    for field in tr.schema(grouped, node, "DISTINCT"):
+        if field.name in plain_results:
+            name, where = plain_results[field.name], f"{number} = 0"
+            by_name[name] = (
+                f"max({field.name}) FILTER (WHERE {where}) AS {quoted(name)}"
+                if is_orderable(field.dataType)
+                else FirstRow(field.name, ((number, False, True),), name=name, where=where)
+            )
+    return grouped, [by_name[name] for name in results]

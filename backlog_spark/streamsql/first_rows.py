@@ -5,16 +5,17 @@ Source: Flink SQL's "Deduplication" and "Top-N".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlglot import exp
 
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.operators.aggregates.base import is_orderable
 from backlog_spark.operators.aggregates.ordered import FirstRow
 from backlog_spark.streamsql.refusals import SqlError
 from backlog_spark.streamsql.rows import Rows, Visible, column_of
-from backlog_spark.streamsql.translation import Translation
+from backlog_spark.streamsql.translation import Translation, conjuncts
 
 __all__ = ["first_rows"]
 
@@ -24,9 +25,10 @@ _ALL: Final = "__all"
 def first_rows(
     tr: Translation,
     node: exp.Expr,
-    where: list[exp.Expr],
+    tables: Mapping[str, exp.Query],
+    around: exp.Select,
     used: set[str] | None,
-    select: Callable[[exp.Select], Rows],
+    select: Callable[[exp.Select, Mapping[str, exp.Query]], Rows],
 ) -> tuple[Rows, list[exp.Expr]] | None:
     """The rows of an item of FROM, and what is left of WHERE around it. None if it is of another form.
 
@@ -36,38 +38,49 @@ def first_rows(
     ----------
     node : Expr
         The item of FROM.
-    where : list of Expr
-        The conditions around it.
+    tables : mapping of str to Query
+        The queries of WITH.
+    around : Select
+        The query around it.
     used : set of str or None
         The names that the query around it uses, in lower case; None: all.
     select : callable
         Translates a SELECT.
     """
     inner = node.this if isinstance(node, exp.Subquery) else None
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and node.name.lower() in tables:
+        inner = tables[node.name.lower()]
+        tables = inner.meta["tables"]
     if not isinstance(inner, exp.Select) or any(node.args[key] for key in node.args if key not in ("this", "alias")):
         return None
+    where = conjuncts(around.args["where"].this) if around.args.get("where") else []
     numbered = [item for item in inner.expressions if item.find(exp.Window)]
     if len(numbered) != 1 or not isinstance(numbered[0], exp.Alias) or not _is_row_number(numbered[0].this):
         return None
     name = numbered[0].alias
-    limits = [each for each in where if _is_first(each, name)]
+    table, joins = node.alias or node.name, around.args.get("joins")
+    limits = [each for each in where if _is_first(each, name, table, qualified=bool(joins))]
     if not limits or inner.args.get("group") or inner.args.get("having") or inner.args.get("distinct"):
         return None
+    if node.args.get("alias"):
+        tr.statement.only(node.args["alias"], "this")
     names = tr.names()
     try:
-        return select(inner).aliased(node.alias), where
+        return select(inner, tables).aliased(table), where
     except SqlError as error:
         tr.names(names)
-        rows = _picked(tr, inner, numbered[0], used, select, error)
-    return rows.aliased(node.alias), [each for each in where if not any(each is limit for limit in limits)]
+        rows = _picked(tr, inner, numbered[0], used, lambda query: select(query, tables), error)
+    # A join after it may fill the number with NULL, so then the condition stays.
+    left = where if joins else [each for each in where if not any(each is limit for limit in limits)]
+    return rows.aliased(table), left
 
 
 def _is_row_number(call: exp.Expr) -> bool:
     return isinstance(call, exp.Window) and isinstance(call.this, exp.RowNumber)
 
 
-def _is_first(condition: exp.Expr, name: str) -> bool:
-    """Whether a condition is ``name = 1``, or another form of it."""
+def _is_first(condition: exp.Expr, name: str, table: str, *, qualified: bool) -> bool:
+    """Whether a condition is ``name = 1``, or another form of it. ``qualified``: only with the name of the table."""
     sides = [condition.this, condition.args.get("expression")]
     forms: dict[type, tuple[str, bool]] = {
         exp.EQ: ("1", False), exp.LTE: ("1", False), exp.LT: ("2", False), exp.GTE: ("1", True), exp.GT: ("2", True),
@@ -81,6 +94,8 @@ def _is_first(condition: exp.Expr, name: str) -> bool:
     return (
         isinstance(column, exp.Column)
         and column.name.lower() == name.lower()
+        and len(column.parts) <= 2
+        and column.table.lower() in ((table.lower(),) if qualified else (table.lower(), ""))
         and isinstance(limit, exp.Literal)
         and not limit.is_string
         and limit.name == number
@@ -116,6 +131,10 @@ def _picked(
     row = tr.unseen("__row")
     value = f"struct({', '.join(quoted(column.column.name) for column in shown)})"
     orders = tuple((quoted(n), bool(e.args.get("desc")), bool(e.args.get("nulls_first"))) for n, e in by.items())
+    fields = {field.name: field.dataType for field in tr.schema(rows.stream, item)}
+    stored = [column.column.name for column in shown]
+    if not all(is_orderable(fields[each]) for each in stored):  # Rows that are equal in the order need another one.
+        orders += tuple((quoted(each), False, True) for each in stored if is_orderable(fields[each]))
     picked = FirstRow(value, orders, name=row)
     with tr.statement.at(call):
         stream = rows.stream.key_by(*keys).aggregate(picked, name=tr.operator(*map(_told, parts.values()), "first_row"))

@@ -39,7 +39,10 @@ FLINK_FUNCTIONS: Final[Mapping[str, str]] = {
     # An index beyond the parts, and any index of '', is NULL.
     "SPLIT_INDEX": r"get(split(nullif(_1, ''), concat(r'\Q', _2, r'\E')), _3)",
     "TO_BASE64": "base64(CAST(_1 AS BINARY))",
-    "TO_TIMESTAMP_LTZ": "IF(_2 = 3, timestamp_millis(_1), timestamp_seconds(_1))",
+    "TO_TIMESTAMP_LTZ": (
+        "CASE _2 WHEN 3 THEN timestamp_millis(_1) WHEN 0 THEN timestamp_seconds(_1) "
+        "ELSE raise_error('TO_TIMESTAMP_LTZ: the precision must be 0 or 3.') END"
+    ),
 }
 """Spark's expression for each of Flink's functions that Spark does not have. The arguments are ``_1``, ``_2``, …"""
 
@@ -60,9 +63,7 @@ def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str]
         For a wrong number of arguments, and for windows of processing time.
     """
 
-    def of(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Anonymous):
-            return node
+    def of(node: exp.Anonymous) -> exp.Expr:
         name, arguments = node.name.upper(), node.expressions
         is_table_function = any(isinstance(each, exp.Table | exp.Kwarg) for each in arguments)
         if name in WINDOW_FORMS and not is_table_function and not isinstance(node.parent, exp.Table):
@@ -76,7 +77,10 @@ def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str]
             return _filled(_template(name), arguments)
         return node
 
-    tree.transform(of, copy=False)
+    for node in reversed([*tree.find_all(exp.Anonymous)]):  # arguments first
+        new = of(node)
+        if new is not node:
+            node.replace(new)
 
 
 def _window(statement: Statement, call: exp.Anonymous, name: str) -> exp.Expr:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from backlog_spark.common.failure_causes import nearest_function
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.streamsql.distinct_values import distinct_of, rows_of_values
@@ -116,7 +117,7 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     _take_keys(tr, rows, groups, written, group or select)
     scope = _with_window(rows, groups)
     parts = [(item.translated(tr, scope), item) for item in items]
-    aliases = {item.name.lower(): item.expression for item in items if item.name}
+    aliases = _aliases(items)
     wanted = [(scope.translated(tr.statement, _by_alias(each, scope, aliases)), each) for each in conditions]
     _name_results(tr, groups, parts, [expression for expression, _ in wanted])
     result = _aggregated(tr, rows, groups, select)
@@ -132,7 +133,7 @@ def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Se
     if group is None:
         return []
     tr.statement.only(group, "expressions")
-    aliases = {item.name.lower(): item.expression for item in items if item.name}
+    aliases = _aliases(items)
     found = []
     for each in group.expressions:
         inner = each.unnest()
@@ -148,6 +149,12 @@ def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Se
             inner = items[number - 1].expression
         found.append(_by_alias(inner, rows, aliases))
     return found
+
+
+def _aliases(items: Sequence[Item]) -> dict[str, exp.Expr]:
+    """The expressions by their names, without names that several have."""
+    names = [item.name.lower() for item in items]
+    return {name: item.expression for name, item in zip(names, items, strict=True) if name and names.count(name) == 1}
 
 
 def _by_alias(expression: exp.Expr, rows: Rows, aliases: dict[str, exp.Expr]) -> exp.Expr:
@@ -257,7 +264,7 @@ def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) 
     if not keys:
         keys = [tr.unseen(_ALL)]
         made = {keys[0]: exp.Literal.number(0)}
-    texts = [f"{text} AS {quoted(name)}" for text, name in groups.results.items()]
+    texts: list[str | Aggregate] = [f"{text} AS {quoted(name)}" for text, name in groups.results.items()]
     texts = texts or [f"count(*) AS {tr.unseen(_COUNT)}"]
     grouped = tr.with_columns(rows, made, node.args.get("group") or node).stream
     distinct_call = next((call for call in groups.calls.values() if distinct_of(tr, call)), None)
@@ -316,11 +323,12 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
     with tr.statement.at(node, "DISTINCT"):
         count = f"count(*) AS {tr.unseen(_COUNT)}"
         counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
-    columns = tuple(Visible("", key, column_of(key)) for key in keys)
+    shown = [column.name for column in rows.columns if not column.hidden]
+    columns = tuple(Visible("", name, column_of(key)) for name, key in zip(shown, keys, strict=True))
     changes = tr.changes(Rows(counted, columns, tr.change_columns(counted, node, "DISTINCT")), node)
     if rows.pseudo or results_change(rows.stream._node):
         result = replace(changes, stream=changes.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
-        return tr.projected(result, [(key, column_of(key), node) for key in keys])
+        return tr.projected(result, [(name, column_of(key), node) for name, key in zip(shown, keys, strict=True)])
     # Without deletes the result has only inserts, so the change type can go.
     first = changes.stream.filter(f"{CHANGE_TYPE} = '{INSERT}'")
     return replace(changes, stream=tr.selected(first, [quoted(key) for key in keys], node), pseudo=())

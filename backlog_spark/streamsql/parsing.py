@@ -53,17 +53,16 @@ def parsed(text: str) -> tuple[Statement, exp.Query]:
             f"{tokens[0].text.upper()} is no query.",
             "Write a SELECT, and choose its target with .write(…).to(sink).",
         )
-    tree.transform(_with_unit, copy=False)
+    _mark_units(tree)
     return statement, tree
 
 
-def _with_unit(node: exp.Expr) -> exp.Expr:
-    """A function of times with its unit as a keyword: the parser takes ``timestampdiff(MINUTE, a, b)`` for a column."""
-    if isinstance(node, exp.Anonymous) and node.name.lower() in _WITH_UNIT and len(node.expressions) == 3:
-        unit, *times = node.expressions
-        if isinstance(unit, exp.Column) and len(unit.parts) == 1:
-            return exp.Anonymous(this=node.this, expressions=[exp.var(unit.name), *times])
-    return node
+def _mark_units(tree: exp.Query) -> None:
+    """Make keywords of units of time: the parser takes that of ``timestampdiff(MINUTE, a, b)`` for a column."""
+    for call in [*tree.find_all(exp.Anonymous)]:
+        unit = call.expressions[0] if len(call.expressions) == 3 else None
+        if call.name.lower() in _WITH_UNIT and isinstance(unit, exp.Column) and len(unit.parts) == 1:
+            unit.replace(exp.var(unit.name))
 
 
 def _prepare(statement: Statement, tokens: list[Token]) -> None:

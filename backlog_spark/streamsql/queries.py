@@ -23,7 +23,7 @@ from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import parsed
 from backlog_spark.streamsql.rows import Rows, column_of, text_of
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
-from backlog_spark.streamsql.translation import Translation, conjuncts, results_change
+from backlog_spark.streamsql.translation import Translation, conjuncts, results_change, unique
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +148,8 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
             f"UNION ALL of {len(columns[0])} columns and {len(columns[1])}.",
             "Give both queries the same columns, in the same order.",
         )
-    names = [column.name for column in columns[0]]
+    shown = [column.name for column in columns[0]]
+    names = unique(shown)
     changing = any(CHANGE_TYPE in side.pseudo for side in sides)
     streams = []
     for side, own, query in zip(sides, columns, (node.this, node.expression), strict=True):
@@ -162,7 +163,9 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
         streams.append(plain)
     united = streams[0].union(*streams[1:])
     tr.schema(united, node.expression, "UNION ALL")
-    return tr.table(united, "", node)
+    rows = tr.table(united, "", node)
+    told = dict(zip(names, shown, strict=True))
+    return replace(rows, columns=tuple(replace(each, name=told.get(each.name, each.name)) for each in rows.columns))
 
 
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
@@ -174,11 +177,13 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         raise tr.statement.refused(select, "a SELECT without FROM.", f"Name a stream: {_names(tr, tables)}.")
     tr.statement.only(source, "this")
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
-    first = first_rows(
-        tr, source.this, where, _used(select), lambda inner: _select(tr, inner, _with(tr, inner, tables))
-    )
-    rows, where = first or (_table(tr, source.this, tables), where)
     used, joins = _used(select), select.args.get("joins") or []
+
+    def select_of(inner: exp.Select, known: Tables) -> Rows:
+        return _select(tr, inner, _with(tr, inner, known))
+
+    first = first_rows(tr, source.this, tables, select, used, select_of)
+    rows, where = first or (_table(tr, source.this, tables), where)
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
     kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):

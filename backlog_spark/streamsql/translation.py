@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-__all__ = ["Translation", "conjuncts", "results_change"]
+__all__ = ["Translation", "conjuncts", "results_change", "unique"]
 
 # Names of internal columns. The statement may not use such names.
 _HIDDEN: Final = re.compile(r"__\w+")
@@ -188,7 +188,7 @@ class Translation:
         """
         shown = [name for name, _, _ in items]
         seen = {name.lower(): name for name in shown}
-        items = [(new, expression, node) for new, (_, expression, node) in zip(_unique(shown), items, strict=True)]
+        items = [(new, expression, node) for new, (_, expression, node) in zip(unique(shown), items, strict=True)]
         if CHANGE_TYPE in rows.pseudo:
             for name, expression, node in items:
                 if name.lower() == CHANGE_TYPE and text_of(expression) != text_of(column_of(CHANGE_TYPE)):
@@ -254,7 +254,7 @@ def results_change(node: Node) -> bool:
     return isinstance(node, KeyedNode) and node.with_changes is not None
 
 
-def _unique(names: Sequence[str]) -> list[str]:
+def unique(names: Sequence[str]) -> list[str]:
     """The names, each once: numbers follow those that another column has already."""
     taken, found = {name.lower() for name in names}, list[str]()
     for index, name in enumerate(names):

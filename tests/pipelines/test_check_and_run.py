@@ -534,6 +534,13 @@ def test_no_function_of_spark_is_refused(spark: SparkSession) -> None:
         ("WITH a AS (SELECT * FROM orders) SELECT id, x FROM a UNION ALL SELECT id, y FROM a", ["x", "y"]),
         ("WITH a(n, m) AS (SELECT id, amount FROM orders) SELECT n, id FROM a", ["id"]),
         ("SELECT id, x FROM (SELECT o.*, 1 AS x FROM orders o)", []),
+        ("SELECT * FROM (SELECT id FROM orders) JOIN (SELECT amount FROM orders) ON id = amount", []),
+        ("SELECT o.id FROM orders o JOIN orders o ON o.id = o.x", []),  # Spark knows
+        ("WITH t AS (SELECT at, id FROM orders) SELECT window.start, window AS w, count(*) AS n FROM t "
+         "GROUP BY window(at, '1 minute')", []),
+        ("WITH ORDERS AS (SELECT id AS k FROM orders) SELECT k, amount FROM Orders", ["amount"]),
+        ("SELECT id0 FROM (SELECT id, amount AS id FROM orders)", []),
+        ("SELECT `at[0]` FROM (SELECT at[0] FROM orders)", []),
         ("SELECT amount, id FROM (SELECT * EXCEPT (id) FROM orders)", []),  # Spark knows
         ("SELECT id FROM orders WHERE id IN (SELECT id FROM orders o WHERE o.at = orders.at AND o.x > amount)", ["x"]),
         ("SELECT id, e, f FROM orders LATERAL VIEW explode(array(id, x)) t AS e", ["f", "x"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 
 from backlog_spark.pipelines.sql_names import unknown_names
 from backlog_spark.streamsql.flink_forms import FLINK_FUNCTIONS, rewrite
@@ -44,6 +45,11 @@ VALUES = {
     "length(SHA384('abc')) + length(SHA512('abc'))": 96 + 128,
     "JSON_VALUE('{\"a\": {\"b\": 2}}', '$.a.b')": "2",
     "JSON_VALUE('{}', '$.a')": None,
+    "TO_BASE64(FROM_BASE64('aGk='))": "aGk=",
+    "SPLIT_INDEX(SPLIT_INDEX('a.b,c.d', '.', 1), ',', 0)": "b",
+    "CAST(timestampadd(DAY, timestampdiff(DAY, DATE'2026-01-01', DATE'2026-01-03'), DATE'2026-01-01') AS STRING)": (
+        "2026-01-03 00:00:00"
+    ),
     "TO_BASE64('hello world')": "aGVsbG8gd29ybGQ=",
     "FROM_BASE64('aGVsbG8gd29ybGQ=')": "hello world",
     "CONVERT_TZ('1970-01-01 00:00:00', 'UTC', 'America/Los_Angeles')": "1969-12-31 16:00:00",
@@ -71,6 +77,11 @@ def test_functions(spark: SparkSession, written: str) -> None:
     row = spark.sql(f"SELECT {spelled(written)}").first()
     assert row is not None
     assert row[0] == VALUES[written]
+
+
+def test_a_precision_that_flink_does_not_have(spark: SparkSession) -> None:
+    with pytest.raises(SparkRuntimeException, match="the precision must be 0 or 3"):
+        spark.sql(f"SELECT {spelled('TO_TIMESTAMP_LTZ(1, 6)')}").collect()
 
 
 def test_each_function_has_a_value() -> None:

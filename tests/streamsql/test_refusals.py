@@ -95,6 +95,20 @@ REFUSED = [
     # GROUP BY
     ("SELECT user, v FROM a GROUP BY user", "column 14: the column 'v' is neither in GROUP BY nor in an aggregate"),
     (f"SELECT count(DISTINCT v) AS n FROM {TUMBLE} {BY_WINDOW}", "column 8: DISTINCT in an aggregate of a window. Use"),
+    ("SELECT user FROM (SELECT DISTINCT a.user, b.user FROM a JOIN b ON a.v = b.v)", "the column 'user' is ambiguous"),
+    (
+        "SELECT v FROM (SELECT v, item AS v FROM a UNION ALL SELECT v, item FROM b)",
+        "column 8: the column 'v' is ambiguous",
+    ),
+    ("SELECT item AS c, count(*) AS c FROM a GROUP BY item HAVING c > 1", "there is no column 'c'"),
+    (
+        "SELECT x FROM (SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS n FROM a) AS t(x, n) WHERE n = 1",
+        "renaming columns after a table's alias",
+    ),
+    (
+        "SELECT t.v FROM (SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS n FROM a) AS t JOIN b ON t.v = b.v WHERE b.v = 1",
+        "OVER must be ordered by the event time",
+    ),
     ("SELECT stddev(DISTINCT v) AS n FROM a", "stddev(DISTINCT …) is not supported. Use count, sum or avg"),
     ("SELECT sum(DISTINCT v, item) AS n FROM a", "sum(DISTINCT …) of 2 values. Only count(DISTINCT a, b) takes"),
     ("SELECT percentile_approx(v, 0.5) AS p FROM a", "is not supported, or cannot be merged"),

@@ -154,6 +154,11 @@ UPDATED: dict[str, tuple[str, int]] = {
            HAVING count(DISTINCT item % 3) > 1""",
         -1,
     ),
+    "distinct values with sets": (
+        """SELECT user, count(DISTINCT item) AS items, size(collect_set(v)) AS vs, max_by(seq, seq) AS newest FROM a
+           GROUP BY user""",
+        1,
+    ),
     "distinct values of all": ("SELECT count(DISTINCT user) AS users, count(DISTINCT v) AS vs FROM a", 0),
     "full join": (
         "SELECT user, a.seq, b.seq AS other FROM a FULL JOIN b USING (user, item) WHERE a.v > 0 OR b.v > 0",

@@ -340,6 +340,25 @@ def test_the_time_of_a_commit_is_that_of_a_version(spark: SparkSession, streams:
 
 
 @pytest.mark.parametrize(
+    ("query", "told", "filtered"),
+    [
+        ("SELECT v FROM (SELECT {} FROM a) WHERE n = 1 AND v > 0", True, 1),
+        ("WITH q AS (SELECT {} FROM a) SELECT v FROM q WHERE q.n <= 1", True, 0),
+        # The number may be NULL afterwards, so the condition stays.
+        ("SELECT q.v FROM (SELECT {} FROM a) AS q RIGHT JOIN b ON q.v = b.v WHERE q.n = 1", True, 1),
+        ("SELECT q.v FROM (SELECT {} FROM a) AS q JOIN b ON q.v = b.v WHERE 1 = q.n", True, 0),
+    ],
+)
+def test_first_rows(
+    spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, told: bool, filtered: int
+) -> None:
+    numbered = "v, ROW_NUMBER() OVER (PARTITION BY user ORDER BY price DESC) AS n"
+    lines = operators(bs.explained(bs.sql(spark, query.format(numbered), **streams), spark=spark))
+    assert any("first_row" in line for line in lines) == told
+    assert len([line for line in lines if line.startswith("filter")]) == filtered
+
+
+@pytest.mark.parametrize(
     ("items", "names"),
     [
         ("user, price * 2, upper(a.user)", ["user", "(price * 2)", "upper(user)"]),
