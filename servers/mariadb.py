@@ -22,6 +22,7 @@ _DEFAULTS: dict[str, str | None] = {
     "binlog-row-metadata": "FULL",
     # 11.4 makes an RSA key of 4096 bits for TLS at every start, which takes up to 13 s.
     "skip-ssl": None,
+    "max-connections": "500",
 }
 
 # The needed files. The rest of the jar's 365 MB are clients, plugins and messages in other languages.

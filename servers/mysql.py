@@ -36,6 +36,8 @@ _DEFAULTS: dict[str, str | None] = {
     "gtid-mode": "ON",
     "enforce-gtid-consistency": "ON",
     "mysqlx": "OFF",
+    # The tests of one process share a server, and a source that is not stopped keeps its connections for a while.
+    "max-connections": "500",
 }
 
 # They need the binary log, so they are left out with `skip-log-bin`.
