@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Distinct", "distinct_of", "rows_of_values"]
 
-# Of the others a value counts once anyway, or its second time matters.
-_COUNTED = ("count", "sum", "avg", "mean")
+_COUNTED = ("count", "sum", "avg")
+# A second row of a value does not change these.
 _PLAIN = ("min", "max")
 
 

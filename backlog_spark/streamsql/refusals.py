@@ -13,7 +13,7 @@ from sqlglot import exp
 from backlog_spark.common.failure_causes import first_line, next_step
 from backlog_spark.errors import BacklogError
 
-__all__ = ["SqlError", "Statement"]
+__all__ = ["SqlError", "Statement", "unlogged"]
 
 
 class SqlError(BacklogError):
@@ -90,7 +90,7 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def unlogged() -> Iterator[None]:
     """Keeps PySpark from logging an error of this thread, with a Java stack: ours says the same in one line."""
     from pyspark.logger import PySparkLogger
 
@@ -133,7 +133,7 @@ class Statement:
 
         before = f"{what}: " if what else ""
         try:
-            with _unlogged():
+            with unlogged():
                 yield
         except SqlError:
             raise

@@ -14,7 +14,7 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, MARK
 from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
 from backlog_spark.spark.plan.schemas import Schemas
-from backlog_spark.streamsql.refusals import Statement
+from backlog_spark.streamsql.refusals import Statement, unlogged
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ class Translation:
 
         columns = {c.name.lower(): f"{text_of(c.column)} AS {quoted(c.name)}" for c in rows.columns}
         try:
-            frame = self.schemas.frame(rows.stream._node).selectExpr(*columns.values())
-            return str(frame.selectExpr(text_of(expression)).columns[0])
+            with unlogged():
+                frame = self.schemas.frame(rows.stream._node).selectExpr(*columns.values())
+                return str(frame.selectExpr(text_of(expression)).columns[0])
         except AnalysisException:  # a function of windows, or an error that the operator reports
             return text_of(expression)
 

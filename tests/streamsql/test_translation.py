@@ -379,6 +379,8 @@ def test_an_error_of_spark_is_one_line(
     with pytest.raises(bs.SqlError, match="Cannot resolve routine") as caught:
         bs.sql(spark, "SELECT uper(user) AS u FROM a", **streams)
     assert "\n" not in str(caught.value)
+    # Spark cannot name this one: it is of the window.
+    bs.sql(spark, "SELECT upper(string(window.end)), count(*) AS n FROM a GROUP BY window(ts, '9 s')", **streams)
     assert capfd.readouterr().err == ""
 
 
