@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 from sqlglot import exp
 
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.operators.over.functions import OverFunction
+from backlog_spark.operators.over.ranked import Frame, Order
 from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.streamsql.items import Item
-from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
+from backlog_spark.streamsql.ranked_rows import LIMITED, RANK_CALLS, after_ranked, ranked
+from backlog_spark.streamsql.rows import Rows, column_of, text_of
 from backlog_spark.streamsql.spans import event_time
 from backlog_spark.streamsql.times import milliseconds
-from backlog_spark.streamsql.translation import Translation
+from backlog_spark.streamsql.translation import Translation, results_change
 
 __all__ = ["has_over", "with_over"]
 
 _ALL: Final = "__all"
 # Functions that see all rows before the current one, with any frame.
-_FRAMELESS: Final = (exp.RowNumber, exp.Lag)
+_FRAMELESS: Final = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Lag)
 _FORM: Final = "OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 
 
@@ -33,16 +35,43 @@ def has_over(items: Sequence[Item]) -> bool:
 
 @dataclass(frozen=True)
 class _Spec:
-    """A translated window: texts of its partition and of the column that orders ties, and the frame for `over`."""
+    """A translated window.
+
+    Parameters
+    ----------
+    partition : tuple of str
+        Texts of PARTITION BY.
+    order : tuple of (str, bool, bool)
+        Texts of ORDER BY over rows that change: see `backlog_spark.operators.over.ranked.Order`. Else empty.
+    tie : str or None
+        The column that orders rows of the same event time.
+    rows, span
+        The frame for `over`. Both None: the function has no frame.
+    """
 
     partition: tuple[str, ...]
+    order: tuple[Order, ...]
     tie: str | None
     rows: int | str | None
     span: timedelta | str | None
 
+    @property
+    def window(self) -> tuple[object, ...]:
+        """The window without its frame."""
+        return self.partition, self.order, self.tie
+
+
+@dataclass
+class _Step:
+    """The functions of one window, by the names of their results."""
+
+    spec: _Spec
+    call: exp.Window
+    functions: dict[str, exp.Expr] = field(default_factory=dict)
+
 
 def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Item]) -> Rows:
-    """The rows of a SELECT whose list has functions with OVER.
+    """The rows of a SELECT whose list has functions with OVER. Each window is an operator.
 
     Raises
     ------
@@ -50,54 +79,101 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
     """
     rows = tr.as_data(rows, [item.expression for item in items], select)
     named = {each.name.lower(): each for each in select.args.get("windows") or []}
-    calls = [(call, item) for item in items for call in item.expression.find_all(exp.Window)]
-    specs: list[_Spec] = []
-    for call, _ in calls:
-        specs.append(_spec(tr, rows, call, named))
-    framed = [s for s, (c, _) in zip(specs, calls, strict=True) if not isinstance(c.this, _FRAMELESS)] or specs[:1]
-    spec = framed[0]
-    for each, (call, _) in zip(specs, calls, strict=True):
-        frame_matters = not isinstance(call.this, _FRAMELESS)
-        same_frame = (each.rows, each.span) == (spec.rows, spec.span)
-        if (each.partition, each.tie) != (spec.partition, spec.tie) or (frame_matters and not same_frame):
-            raise tr.statement.refused(
-                call,
-                "the windows of one SELECT differ.",
-                "Use one window for all, or put the others into an outer query.",
-            )
-    made: dict[str, exp.Expr] = {}
-    keys = [_column(tr, made, rows.translated(tr.statement, each), "key") for each in _partition(calls[0][0], named)]
-    if not keys:
-        keys = [tr.unseen(_ALL)]
-        made[keys[0]] = exp.Literal.number(0)
-    functions: dict[str, str] = {}
+    parts = [(item.translated(tr, rows), item) for item in items]
     results: dict[str, str] = {}
     taken = {name.lower() for name in tr.schema(rows.stream, None).names}
-    parts = [(item.translated(tr, rows), item) for item in items]
+    steps: list[_Step] = []
     for expression, item in parts:
-        for call in expression.find_all(exp.Window):
+        written = item.expression.find_all(exp.Window)
+        for call, as_written in zip(list(expression.find_all(exp.Window)), written, strict=False):
             text = text_of(call)
+            spec = _spec(tr, rows, as_written, named)
             if text in results:
                 continue
             own = item.named(tr) if call is expression.unnest() else ""
             name = own if own and own.lower() not in taken else tr.hidden("over")
             taken.add(name.lower())
             results[text] = name
-            function = _function(tr, made, call.this)
-            with tr.statement.at(call):
-                parse_over(f"{function} AS {quoted(name)}")
-            functions[name] = function
-    prepared = tr.with_columns(rows, made, calls[0][0])
+            _step_of(steps, spec, as_written).functions[name] = call.this
+    changes = _changes(rows)
+    for step in steps:
+        rows = (_ranked if changes else _over)(tr, rows, step, named)
+    shown = [(item.named(tr), _replaced(each, results), item.expression) for each, item in parts]
+    return tr.projected(rows, shown)
+
+
+def _changes(rows: Rows) -> bool:
+    return bool(rows.pseudo) or results_change(rows.stream._node)
+
+
+def _step_of(steps: list[_Step], spec: _Spec, call: exp.Window) -> _Step:
+    """The step that a function belongs to. A function without a frame goes with any function of its window."""
+    for step in steps:
+        if step.spec.window == spec.window:
+            frames = [(each.rows, each.span) for each in (step.spec, spec)]
+            if frames[0] == frames[1] or (None, None) in frames:
+                if frames[0] == (None, None):
+                    step.spec = spec
+                return step
+    steps.append(_Step(spec, call))
+    return steps[-1]
+
+
+def _prepared(
+    tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Window], order: Sequence[exp.Expr] = ()
+) -> tuple[Rows, list[str], list[str], dict[str, str]]:
+    """The rows with columns for the keys, the order and the arguments; these columns, and the functions."""
+    made: dict[str, exp.Expr] = {}
+    keys = [_column(tr, made, rows.translated(tr.statement, each), "key") for each in _partition(step.call, named)]
+    if not keys:
+        keys = [tr.unseen(_ALL)]
+        made[keys[0]] = exp.Literal.number(0)
+    ordered = [_column(tr, made, rows.translated(tr.statement, each), "order") for each in order]
+    functions = {name: _function(tr, made, call) for name, call in step.functions.items()}
+    there = {name.lower() for name in tr.schema(rows.stream, None).names}
+    return (
+        tr.with_columns(rows, {n: e for n, e in made.items() if n.lower() not in there}, step.call),
+        keys,
+        ordered,
+        functions,
+    )
+
+
+def _over(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Window]) -> Rows:
+    """Functions of rows by their event time. Each row comes once."""
+    prepared, keys, _, functions = _prepared(tr, rows, step, named)
     texts = [f"{function} AS {quoted(name)}" for name, function in functions.items()]
-    with tr.statement.at(calls[0][0]):
-        keyed = prepared.stream.key_by(*keys, order=spec.tie)
+    with tr.statement.at(step.call):
+        parse_over(*texts)
+        keyed = prepared.stream.key_by(*keys, order=step.spec.tie)
+        stream = keyed.over(*texts, rows=step.spec.rows, range=step.spec.span, name=tr.operator(*keys, "over"))
+    tr.schema(stream, step.call, "OVER")
+    return replace(rows, stream=stream)
+
+
+def _ranked(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Window]) -> Rows:
+    """Functions of rows that change. A change of a result is emitted too."""
+    written = _order(step.call, named)
+    assert written is not None
+    prepared, keys, ordered, functions = _prepared(tr, rows, step, named, [each.this for each in written.expressions])
+    order = [(name, *rest) for name, (_, *rest) in zip(ordered, step.spec.order, strict=True)]
+    found: list[OverFunction] = []
+    with tr.statement.at(step.call):
+        for name, function in functions.items():
+            kind = RANK_CALLS.get(type(step.functions[name]))
+            found += [OverFunction(kind, None, name)] if kind else parse_over(f"{function} AS {quoted(name)}")
+        frame = Frame()
+        if step.spec.rows is not None:
+            frame = Frame(None if step.spec.rows == "unbounded" else int(step.spec.rows), peers=False)
+        elif step.spec.span == timedelta(0):
+            frame = Frame(0)
+        elif step.spec.span not in (None, "unbounded"):
+            raise tr.statement.refused(
+                step.call, "a RANGE frame of a length of time over rows that change.", f"Write {_FORM}."
+            )
         operator = tr.operator(*keys, "over")
-        stream = keyed.over(*texts, rows=spec.rows, range=spec.span, name=operator)
-    names = tr.schema(stream, calls[0][0], "OVER").names
-    pseudo = tuple(name for name in rows.pseudo if name in names) if CHANGE_TYPE in names else ()
-    result = Rows(stream, tuple(Visible("", n, column_of(n), hidden=n in pseudo) for n in names), pseudo)
-    replaced = [(item.named(tr), _replaced(each, results), item.expression) for each, item in parts]
-    return tr.projected(result, replaced)
+        stream = ranked(tr, prepared.stream, keys, found, order, operator, frame=frame)  # type: ignore[arg-type]
+    return after_ranked(tr, stream, rows, step.call)
 
 
 def _replaced(expression: exp.Expr, results: dict[str, str]) -> exp.Expr:
@@ -122,7 +198,7 @@ def _column(tr: Translation, made: dict[str, exp.Expr], translated: exp.Expr, wh
 
 def _function(tr: Translation, made: dict[str, exp.Expr], call: exp.Expr) -> str:
     """A translated call whose argument is a column, as `over` needs it. `over` refuses unsupported functions."""
-    if isinstance(call, exp.RowNumber) or isinstance(call.this, exp.Star | exp.Distinct):
+    if isinstance(call, tuple(RANK_CALLS)) or isinstance(call.this, exp.Star | exp.Distinct):
         return text_of(call)
     if isinstance(call, exp.AggFunc) and isinstance(call.this, exp.Expr):
         changed = call.copy()
@@ -144,10 +220,19 @@ def _base(tr: Translation, call: exp.Window, named: dict[str, exp.Window]) -> ex
 
 
 def _partition(call: exp.Window, named: dict[str, exp.Window]) -> list[exp.Expr]:
-    reference = call.args.get("alias")
-    base = named[reference.name.lower()] if reference is not None else None
+    base = _base_of(call, named)
     found: list[exp.Expr] = call.args.get("partition_by") or (base.args.get("partition_by") if base else None) or []
     return found
+
+
+def _order(call: exp.Window, named: dict[str, exp.Window]) -> exp.Order | None:
+    base = _base_of(call, named)
+    return call.args.get("order") or (base.args.get("order") if base else None)
+
+
+def _base_of(call: exp.Window, named: dict[str, exp.Window]) -> exp.Window | None:
+    reference = call.args.get("alias")
+    return None if reference is None else named[reference.name.lower()]
 
 
 def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Window]) -> _Spec:
@@ -155,10 +240,20 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
     base = _base(tr, call, named)
     if base is not None:
         tr.statement.only(base, "this", "partition_by", "order", "spec")
-    order = call.args.get("order") or (base.args.get("order") if base else None)
+    order = _order(call, named)
     spec = call.args.get("spec") or (base.args.get("spec") if base else None)
     partition = tuple(text_of(rows.translated(tr.statement, each)) for each in _partition(call, named))
-    tie = _tie(tr, rows, call, order)
+    made = _Spec(partition, (), None, None, None)
+    if _changes(rows):
+        if order is None or call.meta.get(LIMITED):
+            raise tr.statement.refused(call, "OVER without ORDER BY.", "Write ORDER BY, or GROUP BY and a join.")
+        items = [
+            (text_of(rows.translated(tr.statement, e.this)), bool(e.args.get("desc")), bool(e.args.get("nulls_first")))
+            for e in order.expressions
+        ]
+        made = replace(made, order=tuple(items))
+    else:
+        made = replace(made, tie=_tie(tr, rows, call, order))
     if isinstance(call.this, _FRAMELESS):
         if spec is not None:
             raise tr.statement.refused(
@@ -166,9 +261,9 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
                 f"{text_of(call.this)} always sees all rows before, so it takes no frame.",
                 "Leave out ROWS or RANGE.",
             )
-        return _Spec(partition, tie, None, None)
+        return made
     if spec is None:
-        return _ranged(tr, call, _Spec(partition, tie, None, "unbounded"))
+        return _ranged(tr, call, replace(made, span="unbounded"))
     tr.statement.only(spec, "kind", "start", "start_side", "end", "end_side")
     end, start = spec.args.get("end"), spec.args.get("start")
     if end not in (None, "CURRENT ROW") or spec.args.get("end_side"):
@@ -177,14 +272,14 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
         raise tr.statement.refused(call, "a frame must begin before the current row.", f"Write {_FORM}.")
     kind = str(spec.args.get("kind")).upper()
     if kind == "ROWS":
-        return _Spec(partition, tie, _rows(tr, call, start), None)
+        return replace(made, rows=_rows(tr, call, start))
     if kind == "RANGE":
         length: timedelta | str = "unbounded"
         if start == "CURRENT ROW":
             length = timedelta(0)
         elif start != "UNBOUNDED":
             length = timedelta(milliseconds=milliseconds(tr.statement, start))
-        return _ranged(tr, call, _Spec(partition, tie, None, length))
+        return _ranged(tr, call, replace(made, span=length))
     raise tr.statement.refused(call, f"a frame of {kind} is not supported.", "Write ROWS or RANGE.")
 
 

@@ -14,13 +14,13 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
-from backlog_spark.streamsql.first_rows import first_rows
 from backlog_spark.streamsql.flink_forms import rewrite
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import parsed
+from backlog_spark.streamsql.ranked_rows import first_rows
 from backlog_spark.streamsql.rows import Rows, column_of, text_of
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
 from backlog_spark.streamsql.translation import Translation, conjuncts, results_change, unique
@@ -225,7 +225,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         )
     elif is_over:
         used = _used(select, "expressions", "windows")
-        time = event_time(tr, rows.stream)
+        # Rows that change have no place in time.
+        time = None if rows.pseudo or results_change(rows.stream._node) else event_time(tr, rows.stream)
         if used is not None:
             rows = tr.pruned(rows, used | {c.name.lower() for c in rows.columns if c.column.name == time}, select)
         found = with_over(tr, select, rows, items)

@@ -140,6 +140,29 @@ UPDATED: dict[str, tuple[str, int]] = {
         "SELECT seq, user FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY user DESC, seq) AS n FROM a) WHERE 1 = n",
         0,
     ),
+    "top three": (
+        """SELECT user, seq, n, v + 1 AS more FROM (
+             SELECT user, seq, v, ROW_NUMBER() OVER (PARTITION BY user ORDER BY v DESC NULLS LAST, seq) AS n
+             FROM a) AS t
+           WHERE t.n < 4 AND n <= 2 + 2""",
+        -1,
+    ),
+    "top rows without their rank": (
+        """SELECT item, user FROM (SELECT *, RANK() OVER (PARTITION BY item ORDER BY user DESC) AS n FROM a)
+           WHERE n <= 2""",
+        -1,
+    ),
+    "second rows of all": (
+        """SELECT * FROM (SELECT seq, price, ROW_NUMBER() OVER (ORDER BY price DESC, seq) AS n FROM a)
+           WHERE n BETWEEN 2 AND 3""",
+        -1,
+    ),
+    "dense ranks": (
+        """SELECT user, n, count(*) AS c FROM (
+             SELECT *, DENSE_RANK() OVER (PARTITION BY user ORDER BY item DESC, v IS NULL) AS n FROM a)
+           WHERE 2 >= n GROUP BY user, n""",
+        2,
+    ),
     "greatest of a join": (
         """SELECT seq, other, total + 1 AS more FROM (
              SELECT a.*, b.seq AS other, a.v + b.v AS total,
@@ -301,6 +324,23 @@ CHANGED: dict[str, str] = {
         SELECT user, count(*) AS n, max(id) AS most FROM (
           SELECT *, ROW_NUMBER() OVER (PARTITION BY id % 6 ORDER BY amount NULLS LAST, id DESC) AS n FROM orders
         ) WHERE n = 1 GROUP BY user""",
+    "top three": """
+        SELECT id, amount, n FROM (
+          SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY amount DESC NULLS LAST, id DESC) AS n FROM orders
+        ) WHERE n <= 3""",
+    "ranks of groups": """
+        SELECT part, n FROM (
+          SELECT part, n, RANK() OVER (ORDER BY n DESC) AS place FROM (
+            SELECT id % 6 AS part, count(*) AS n FROM orders GROUP BY 1)) WHERE place <= 2""",
+    "over": """
+        SELECT id, avg(amount) OVER w AS mean, lag(id) OVER (PARTITION BY user ORDER BY id) AS before,
+               dense_rank() OVER (ORDER BY user DESC) AS place,
+               count(*) OVER (PARTITION BY id % 2 ORDER BY amount DESC NULLS FIRST) AS n
+        FROM orders WINDOW w AS (PARTITION BY user ORDER BY id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)""",
+    "over of last rows": """
+        SELECT user, part, sum(amount) OVER (PARTITION BY user ORDER BY part ROWS UNBOUNDED PRECEDING) AS total FROM (
+          SELECT *, id % 6 AS part, ROW_NUMBER() OVER (PARTITION BY id % 6 ORDER BY id DESC) AS n FROM orders)
+        WHERE n = 1""",
     "distinct values": """
         SELECT id % 3 AS part, count(DISTINCT user) AS users, max(amount) AS most,
                count(DISTINCT amount) FILTER (WHERE amount > 5) AS amounts,

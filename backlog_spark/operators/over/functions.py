@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
-__all__ = ["Default", "OverFunction"]
+__all__ = ["RANKS", "Default", "OverFunction"]
+
+RANKS: Final = ("row_number", "rank", "dense_rank")
+"""Functions that number the rows of a key."""
 
 Default = int | float | Decimal | str | bool | None
 
@@ -17,7 +21,7 @@ class OverFunction:
     Parameters
     ----------
     kind : str
-        ``sum``, ``min``, ``max``, ``avg``, ``count``, ``row_number``, ``lag``, ``first_value`` or ``last_value``.
+        ``sum``, ``min``, ``max``, ``avg``, ``count``, ``lag``, ``first_value``, ``last_value``, or one of `RANKS`.
     column : str or None
         Argument; None for ``row_number`` and ``count(*)``.
     name : str

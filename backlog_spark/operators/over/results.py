@@ -14,7 +14,7 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
-from backlog_spark.operators.over.functions import Default, OverFunction
+from backlog_spark.operators.over.functions import RANKS, Default, OverFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, WindowSpec
@@ -192,7 +192,7 @@ def bind(functions: Sequence[OverFunction], schema: StructType, *, unbounded: bo
         default: Default = None
         accumulators: list[tuple[str, DataType]] = []
         result: DataType = LongType()
-        if function.kind == "row_number":
+        if function.kind in RANKS:
             result = IntegerType()
         elif function.column is not None and function.column not in schema.names:
             raise BacklogError(
