@@ -15,6 +15,7 @@ from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.streamsql.distinct_values import distinct_of, rows_of_values
+from backlog_spark.streamsql.grouping_sets import grouping_sets, spread_over_sets
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.span import Span
@@ -110,7 +111,8 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     SqlError
     """
     group, having = select.args.get("group"), select.args.get("having")
-    written = _group_items(tr, group, rows, items)
+    several, flat = grouping_sets(tr, group)
+    written = _group_items(flat, rows, items, tr)
     conditions = [having.this] if having else []
     rows = tr.as_data(rows, [*(i.expression for i in items), *written, *conditions], select)
     groups = _Groups(rows.span)
@@ -119,6 +121,16 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     parts = [(item.translated(tr, scope), item) for item in items]
     aliases = _aliases(items)
     wanted = [(scope.translated(tr.statement, _by_alias(each, scope, aliases)), each) for each in conditions]
+    if len(several) > 1:
+        texts = [text_of(rows.translated(tr.statement, each)) for each in written]
+        rows, spread = spread_over_sets(tr, rows, several, texts, group)
+        for text, key in groups.keys.items():
+            value = groups.made.pop(key, None) or column_of(key)
+            groups.keys[text] = name = tr.hidden("key")
+            groups.made[name] = spread.key(text, value)
+        groups.keys[text_of(spread.number)] = spread.number.name
+        parts = [(spread.with_grouping(tr, each), item) for each, item in parts]
+        wanted = [(spread.with_grouping(tr, each), node) for each, node in wanted]
     _name_results(tr, groups, parts, [expression for expression, _ in wanted])
     result = _aggregated(tr, rows, groups, select)
     for expression, node in wanted:
@@ -128,18 +140,12 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     )
 
 
-def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Sequence[Item]) -> list[exp.Expr]:
+def _group_items(written: Sequence[exp.Expr], rows: Rows, items: Sequence[Item], tr: Translation) -> list[exp.Expr]:
     """The expressions of GROUP BY. Positions and aliases of the SELECT list are replaced by their expressions."""
-    if group is None:
-        return []
-    tr.statement.only(group, "expressions")
     aliases = _aliases(items)
     found = []
-    for each in group.expressions:
+    for each in written:
         inner = each.unnest()
-        if isinstance(inner, exp.Rollup | exp.Cube | exp.GroupingSets):
-            name = {"rollup": "ROLLUP", "cube": "CUBE"}.get(inner.key, "GROUPING SETS")
-            raise tr.statement.refused(each, f"{name} is not supported.", "Write a query for each grouping.")
         if isinstance(inner, exp.Literal) and not inner.is_string:
             number = int(inner.this) if str(inner.this).isdigit() else 0
             if not 1 <= number <= len(items):

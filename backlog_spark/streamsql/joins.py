@@ -104,14 +104,14 @@ def joined(
     if not is_interval:
         # Without both bounds no row ever gets too old: this is a regular join with a condition on its result.
         found.afterwards += found.timed
-    if not found.keys:
+    if not found.keys and version is not None:
         raise tr.statement.refused(
-            join,
-            "CROSS JOIN, or a join without an equality of the two sides, is not possible."
-            if kind == "CROSS" or not on
-            else "a join without an equality of the two sides is not possible.",
-            "Add a.k = b.k, the key of the join.",
+            join, "a temporal join without an equality of the two sides.", "Add a.k = b.k, the key of the join."
         )
+    # Without an equality all rows have one key.
+    found.keys = found.keys or [(exp.Literal.number(0), exp.Literal.number(0))]
+    if how != "inner":
+        _into_keys(tr, left, right, found)
     if how != "inner" and found.afterwards:
         raise tr.statement.refused(
             found.afterwards[0][1],
@@ -133,6 +133,19 @@ def joined(
     for condition, node in found.afterwards:
         result = tr.filtered(result, condition, node)
     return result
+
+
+def _into_keys(tr: Translation, left: Rows, right: Rows, found: _Conditions) -> None:
+    """Apply conditions on a side whose rows stay in any case: a row that does not fulfil them has the key NULL."""
+    names = (set(tr.schema(left.stream, None).names), set(tr.schema(right.stream, None).names))
+    for number, side in enumerate(("left", "right")):
+        mine = [c for c, _ in found.afterwards if _sides_of(c, names) <= {side} and (_sides_of(c, names) or not number)]
+        found.afterwards = [each for each in found.afterwards if not any(each[0] is c for c in mine)]
+        if mine:
+            keys = list(found.keys[0])
+            condition = exp.and_(*(each.copy() for each in mine))
+            keys[number] = exp.Case(ifs=[exp.If(this=condition, true=keys[number].copy())])
+            found.keys[0] = (keys[0], keys[1])
 
 
 def without_version(table: exp.Expr) -> exp.Expr:

@@ -11,7 +11,6 @@ from sqlglot import exp
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.flink_forms import rewrite
@@ -21,9 +20,11 @@ from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import parsed
 from backlog_spark.streamsql.ranked_rows import first_rows
-from backlog_spark.streamsql.rows import Rows, column_of, text_of
+from backlog_spark.streamsql.rows import Rows, text_of
+from backlog_spark.streamsql.set_operations import set_operation
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
-from backlog_spark.streamsql.translation import Translation, conjuncts, results_change, unique
+from backlog_spark.streamsql.subqueries import ANTI, EXISTS, Known, exists_join, exists_joins
+from backlog_spark.streamsql.translation import Translation, conjuncts, results_change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,8 @@ def _query(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
         tr.statement.only(node, "this", "alias", "with_")
         return _query(tr, node.this, _with(tr, node, tables))
     if isinstance(node, exp.SetOperation):
-        return _union(tr, node, _with(tr, node, tables))
+        known = _with(tr, node, tables)
+        return set_operation(tr, node, [_query(tr, each, known) for each in (node.this, node.expression)])
     if isinstance(node, exp.Select):
         return _select(tr, node, _with(tr, node, tables))
     raise tr.statement.refused(node, f"{node.key.upper()} is no query.", "Write a SELECT.")
@@ -125,49 +127,6 @@ def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
     return found
 
 
-def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
-    if not isinstance(node, exp.Union) or node.args.get("distinct"):
-        name = "UNION" if isinstance(node, exp.Union) else node.key.upper()
-        raise tr.statement.refused(
-            node.expression,
-            f"{name} would need to compare all rows of both queries.",
-            "Write UNION ALL; SELECT DISTINCT … FROM (… UNION ALL …) removes duplicates.",
-        )
-    tr.statement.only(node, "this", "expression", "distinct", "with_")
-    sides = [_query(tr, each, tables) for each in (node.this, node.expression)]
-    if any(side.stream._node.is_keyed for side in sides):
-        raise tr.statement.refused(
-            node.expression,
-            "UNION ALL of a query with keyed operators (GROUP BY, OVER, DISTINCT or a join) is not possible.",
-            "Unite the rows first, in a subquery, and group its result. Or write two queries.",
-        )
-    columns = [[c for c in side.columns if not c.hidden] for side in sides]
-    if len(columns[0]) != len(columns[1]):
-        raise tr.statement.refused(
-            node.expression,
-            f"UNION ALL of {len(columns[0])} columns and {len(columns[1])}.",
-            "Give both queries the same columns, in the same order.",
-        )
-    shown = [column.name for column in columns[0]]
-    names = unique(shown)
-    changing = any(CHANGE_TYPE in side.pseudo for side in sides)
-    streams = []
-    for side, own, query in zip(sides, columns, (node.this, node.expression), strict=True):
-        items = [(name, column.column, query) for name, column in zip(names, own, strict=True)]
-        plain = tr.projected(replace(side, pseudo=()), items).stream
-        if changing:
-            # In a stream without changes all rows are inserts.
-            change_type = column_of(CHANGE_TYPE) if side.pseudo else exp.Literal.string("insert")
-            texts = [f"{text_of(c.column)} AS {text_of(column_of(n))}" for n, c in zip(names, own, strict=True)]
-            plain = side.stream.map(*texts, f"{text_of(change_type)} AS {text_of(column_of(CHANGE_TYPE))}")
-        streams.append(plain)
-    united = streams[0].union(*streams[1:])
-    tr.schema(united, node.expression, "UNION ALL")
-    rows = tr.table(united, "", node)
-    told = dict(zip(names, shown, strict=True))
-    return replace(rows, columns=tuple(replace(each, name=told.get(each.name, each.name)) for each in rows.columns))
-
-
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     tr.statement.only(
         select, "with_", "hint", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows"
@@ -184,6 +143,14 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
 
     first = first_rows(tr, source.this, tables, select, used, select_of)
     rows, where = first or (_table(tr, source.this, tables), where)
+
+    def is_inner(query: exp.Select, column: exp.Column) -> bool:
+        return _knows(tr, query, column, _with(tr, query, tables))
+
+    joins = [_as_exists(tr, join, is_inner) for join in joins] + exists_joins(tr, where, is_inner)
+    if used is not None:
+        read = [part for join in joins if EXISTS in join.meta for part in (join.args["on"], join.meta.get(ANTI))]
+        used |= {name.name.lower() for part in read if part for name in part.find_all(exp.Identifier)}
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
     kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
@@ -199,6 +166,10 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         taken = list(early)
         # A table of its own alias only: the result of the joins before is not in the hint.
         rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
+        if ANTI in join.meta:
+            rows = tr.filtered(rows, rows.translated(tr.statement, join.meta[ANTI]), join)
+        if EXISTS in join.meta:
+            rows = replace(rows, columns=tuple(c for c in rows.columns if c.table != join.meta[EXISTS]))
         where = [each for each in where if not any(each is one for one in early) or any(each is one for one in taken)]
     for condition in where:
         rows = _where(tr, rows, condition)
@@ -236,6 +207,29 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if select.args.get("distinct"):
         tr.statement.only(select.args["distinct"])
         found = distinct(tr, found, select.expressions[0])
+    return found
+
+
+def _as_exists(tr: Translation, join: exp.Join, known: Known) -> exp.Join:
+    """SEMI and ANTI joins as EXISTS; other joins as they are."""
+    kind = str(join.args.get("kind") or "").upper()
+    if kind not in ("SEMI", "ANTI") or str(join.args.get("side") or "LEFT").upper() != "LEFT":
+        return join
+    tr.statement.only(join, "this", "on", "side", "kind")
+    where = exp.Where(this=join.args["on"].copy()) if join.args.get("on") else None
+    query = exp.Select(expressions=[exp.Literal.number(1)], from_=exp.From(this=join.this.copy()), where=where)
+    return exists_join(tr, query, [], known, join, anti=kind == "ANTI")
+
+
+def _knows(tr: Translation, query: exp.Select, column: exp.Column, tables: Tables) -> bool:
+    """Whether a column belongs to the tables of a query, and not to those of the query around it."""
+    source = query.args.get("from_")
+    items = [each.this for each in (*([source] if source else []), *(query.args.get("joins") or []))]
+    if column.table:
+        return column.table.lower() in [item.alias_or_name.lower() for item in items]
+    names = tr.names()
+    found = any(_table(tr, without_version(item), tables).has(column) for item in items)
+    tr.names(names)
     return found
 
 
