@@ -123,7 +123,7 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     wanted = [(scope.translated(tr.statement, _by_alias(each, scope, aliases)), each) for each in conditions]
     if len(several) > 1:
         texts = [text_of(rows.translated(tr.statement, each)) for each in written]
-        rows, spread = spread_over_sets(tr, rows, several, texts, group)
+        rows, spread = spread_over_sets(tr, rows, several, texts, group or select)
         for text, key in groups.keys.items():
             value = groups.made.pop(key, None) or column_of(key)
             groups.keys[text] = name = tr.hidden("key")

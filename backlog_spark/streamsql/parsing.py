@@ -70,6 +70,12 @@ def _prepare(statement: Statement, tokens: list[Token]) -> None:
     for token, following in itertools.pairwise(tokens):
         if token.token_type in _FUNCTIONS and following.token_type is TokenType.L_PAREN:
             token.token_type = TokenType.VAR
+        if token.text.upper() == "MATCH_RECOGNIZE" and following.token_type is TokenType.L_PAREN:
+            raise statement.refused_at(
+                token.start,
+                "MATCH_RECOGNIZE is not supported.",
+                "Write a KeyedProcessFunction: .key_by(…).process(…), docs/operators.md.",
+            )
         if token.token_type is TokenType.COMMA and following.token_type in _NO_ITEM:
             raise statement.refused_at(token.start, "malformed: nothing follows the comma.", "Check the statement.")
         if token.token_type is TokenType.SEMICOLON and following.token_type is not TokenType.SEMICOLON:

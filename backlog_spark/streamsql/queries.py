@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.flink_forms import rewrite
+from backlog_spark.streamsql.generators import is_generator, with_generated
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["sql"]
+
+_LOG: Final = logging.getLogger(__name__)
 
 Tables = Mapping[str, exp.Query]
 
@@ -77,12 +82,36 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     rewrite(statement, tree, spark.catalog.functionExists)
     given = {name.lower(): (name, stream) for name, stream in streams.items()}
     tr = Translation(statement, Schemas(spark), given)
+    order = _order_by_time(tree)
     rows = _query(tr, tree, {})
+    if order is not None:
+        _ignore_order(tr, rows, order)
     # Use the statement's names. Inside the statement the columns of a change stream have other names.
     items = [(c.name, c.column, tree) for c in rows.columns if not c.hidden]
     found = tr.projected(rows, items)
     _check_sources(tr, found.stream, tree)
     return found.stream
+
+
+def _order_by_time(tree: exp.Query) -> exp.Order | None:
+    """ORDER BY at the end of a statement, which is removed. With LIMIT it stays, to be refused."""
+    if tree.args.get("limit") or tree.args.get("offset"):
+        return None
+    order: exp.Order | None = tree.args.get("order")
+    tree.set("order", None)
+    return order
+
+
+def _ignore_order(tr: Translation, rows: Rows, order: exp.Order) -> None:
+    """Tell that an order by time has no effect, and refuse any other."""
+    first = order.expressions[0]
+    written = first.this
+    if isinstance(written, exp.Column) and rows.has(written) and not first.args.get("desc") and not rows.pseudo:
+        column = rows.resolved(tr.statement, written)
+        if column.name in (event_time(tr, rows.stream), *WINDOW_COLUMNS):
+            _LOG.warning("SQL: ORDER BY %s has no effect: a stream's rows come as they are complete.", text_of(written))
+            return
+    tr.statement.only(exp.Select(order=order), "expressions")
 
 
 def _check_sources(tr: Translation, stream: BacklogStream, node: exp.Expr) -> None:
@@ -129,7 +158,9 @@ def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
 
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     tr.statement.only(
-        select, "with_", "hint", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows"
+        select,
+        *("with_", "hint", "expressions", "distinct", "from_", "joins", "laterals"),
+        *("where", "group", "having", "windows"),
     )
     source = select.args.get("from_")
     if source is None:
@@ -151,9 +182,12 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if used is not None:
         read = [part for join in joins if EXISTS in join.meta for part in (join.args["on"], join.meta.get(ANTI))]
         used |= {name.name.lower() for part in read if part for name in part.find_all(exp.Identifier)}
-    rights = [_table(tr, without_version(join.this), tables) for join in joins]
+    rights = [None if is_generator(join) else _table(tr, without_version(join.this), tables) for join in joins]
     kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
+        if right is None:
+            rows = with_generated(tr, rows, join)
+            continue
         if used is not None:
             # A temporal join reads build rows by their time. Other joins take changes as of now.
             as_of = _as_of(join)
@@ -162,7 +196,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             newest = {event_time(tr, right.stream), *(["_commit_seq"] if at_rows else [])} if by_time else set()
             of_build = {c.name.lower() for c in right.columns if c.column.name in newest}
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
-        early = _pushed_down(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
+        later = [each for each in rights[number + 1 :] if each is not None]
+        early = _pushed_down(where, [rows, right, *later], joins[number + 1 :])
         taken = list(early)
         # A table of its own alias only: the result of the joins before is not in the hint.
         rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
@@ -171,6 +206,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         if EXISTS in join.meta:
             rows = replace(rows, columns=tuple(c for c in rows.columns if c.table != join.meta[EXISTS]))
         where = [each for each in where if not any(each is one for one in early) or any(each is one for one in taken)]
+    for lateral in select.args.get("laterals") or []:
+        rows = with_generated(tr, rows, lateral)
     for condition in where:
         rows = _where(tr, rows, condition)
     items = items_of(tr, select, rows)
@@ -224,9 +261,16 @@ def _as_exists(tr: Translation, join: exp.Join, known: Known) -> exp.Join:
 def _knows(tr: Translation, query: exp.Select, column: exp.Column, tables: Tables) -> bool:
     """Whether a column belongs to the tables of a query, and not to those of the query around it."""
     source = query.args.get("from_")
-    items = [each.this for each in (*([source] if source else []), *(query.args.get("joins") or []))]
+    joins = query.args.get("joins") or []
+    made = [each.this if isinstance(each, exp.Join) else each for each in query.args.get("laterals") or []]
+    made += [each.this for each in joins if is_generator(each)]
+    items = [each.this for each in (*([source] if source else []), *joins) if not any(each.this is m for m in made)]
     if column.table:
-        return column.table.lower() in [item.alias_or_name.lower() for item in items]
+        return column.table.lower() in [item.alias_or_name.lower() for item in (*items, *made)]
+    if any(
+        column.name.lower() == each.name.lower() for m in made for each in m.args["alias"].args.get("columns") or []
+    ):
+        return True
     names = tr.names()
     found = any(_table(tr, without_version(item), tables).has(column) for item in items)
     tr.names(names)
@@ -247,7 +291,8 @@ def _used(select: exp.Select, *parts: str) -> set[str] | None:
         given = select.args.get(part)
         for each in given if isinstance(given, list) else [given] if given is not None else []:
             is_join = isinstance(each, exp.Join)
-            for inner in [each.args.get("on"), *each.args.get("using", []), _as_of(each)] if is_join else [each]:
+            own = each.this if is_join and is_generator(each) else None
+            for inner in [each.args.get("on"), *each.args.get("using", []), _as_of(each), own] if is_join else [each]:
                 if inner is None:
                     continue
                 if any(not isinstance(star.parent, exp.Count) for star in inner.find_all(exp.Star)):
