@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backlog_spark.api.explain import explain, explained
     from backlog_spark.api.keyed_streams import KeyedStream
+    from backlog_spark.api.lookup import LookupTable, lookup
     from backlog_spark.api.streams import BacklogStream, source, stream
     from backlog_spark.api.windowed_streams import WindowedStream
     from backlog_spark.errors import BacklogError, SettingError
@@ -88,6 +89,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "ListState",
+    "LookupTable",
     "MapState",
     "NativeHybrid",
     "NativeQuery",
@@ -124,6 +126,7 @@ __all__ = [
     "explain",
     "explained",
     "hybrid",
+    "lookup",
     "register",
     "source",
     "sql",
@@ -157,6 +160,7 @@ _MODULES = {
     "KeyedProcessFunction": "operators.process.functions",
     "KeyedStream": "api.keyed_streams",
     "ListState": "operators.process.functions",
+    "LookupTable": "api.lookup",
     "MapState": "operators.process.functions",
     "NativeHybrid": "native.hybrid",
     "OutputTag": "operators.process.functions",
@@ -192,6 +196,7 @@ _MODULES = {
     "explain": "api.explain",
     "explained": "api.explain",
     "hybrid": "native.hybrid",
+    "lookup": "api.lookup",
     "register": "spark.jvm.session",
     "source": "api.streams",
     "sql": "streamsql.queries",

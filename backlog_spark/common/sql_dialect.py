@@ -16,7 +16,7 @@ from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["TABLE_ARGUMENT", "StreamSpark", "is_plain_star", "text_of"]
+__all__ = ["TABLE_ARGUMENT", "StreamFlink", "StreamSpark", "is_plain_star", "text_of"]
 
 TABLE_ARGUMENT: Final = "backlog_spark.partition_by"
 """Key in the metadata of a `sqlglot.exp.Table` that is a function's argument: its PARTITION BY columns."""
@@ -80,7 +80,8 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
         def _written_string(self, token: Token) -> exp.Expr:
             made = exp.Literal.string(token.text)
             made.update_positions(token)
-            made.meta[_WRITTEN] = self.sql[token.start : token.end + 1]
+            written = self.sql[token.start : token.end + 1]
+            made.meta[_WRITTEN] = _escaped(token.text) if isinstance(self.dialect, StreamFlink) else written
             return made
 
         def _parse_lambda(self, alias: bool = False) -> exp.Expr | None:
@@ -133,6 +134,25 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
         def literal_sql(self, expression: exp.Literal) -> str:
             """The literal as written: Spark's settings decide how to read it."""
             return str(expression.meta.get(_WRITTEN) or super().literal_sql(expression))
+
+
+class StreamFlink(StreamSpark):
+    """The same with Flink's strings: a backslash is a character like any other."""
+
+    class Tokenizer(StreamSpark.Tokenizer):
+        """Only two quotes stand for a quote."""
+
+        STRING_ESCAPES: ClassVar = ["'"]
+
+    def tokenize(self, sql: str, dialect: object = None) -> list[Token]:
+        """Tokens, with the values of strings as Flink reads them."""
+        return list(super(StreamSpark, self).tokenize(sql))
+
+
+def _escaped(value: str) -> str:
+    """A string's text for Spark."""
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{quoted}'"
 
 
 def text_of(expression: exp.Expr) -> str:

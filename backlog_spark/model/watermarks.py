@@ -22,6 +22,7 @@ __all__ = [
     "END_OF_TIME",
     "EVENT_TIME",
     "MIN_WATERMARK",
+    "PROCESSING_TIME",
     "CombinedWatermarkStatus",
     "Watermark",
     "WatermarkOutput",
@@ -30,6 +31,9 @@ __all__ = [
     "micros_until",
     "observation_name",
 ]
+
+PROCESSING_TIME: Final = "backlog_spark.processingTime"
+"""Key in the metadata of a column with the time at which its row is processed."""
 
 EVENT_TIME: Final = "backlog_spark.eventTime"
 """Key in a column's metadata that marks it as the event time. The value is the name in its declaration."""

@@ -12,9 +12,10 @@ from typing import Final
 from sqlglot import exp
 
 from backlog_spark.common.sql_dialect import StreamSpark
+from backlog_spark.streamsql.parsing import Dialect
 from backlog_spark.streamsql.refusals import Statement
 
-__all__ = ["FLINK_FUNCTIONS", "WINDOW_FORMS", "rewrite"]
+__all__ = ["FLINK_FUNCTIONS", "FLINK_MEANINGS", "WINDOW_FORMS", "rewrite"]
 
 _GROUP_WINDOWS: Final[Mapping[str, tuple[str, int, int]]] = {
     "TUMBLE": ("TUMBLE(at, size)", 2, 3),
@@ -47,7 +48,22 @@ FLINK_FUNCTIONS: Final[Mapping[str, str]] = {
 """Spark's expression for each of Flink's functions that Spark does not have. The arguments are ``_1``, ``_2``, …"""
 
 
-def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str], bool]) -> None:
+FLINK_MEANINGS: Final[Mapping[str, str]] = {
+    "REGEXP_EXTRACT": "CASE WHEN regexp_like(_1, _2) THEN regexp_extract(_1, _2, _3) END",
+    "TRUNCATE": "CASE WHEN _1 < 0 THEN ceil(_1, _2) ELSE floor(_1, _2) END",
+}
+"""The same for functions of Flink that mean something else in Spark, for ``dialect="flink"``."""
+
+_DEFAULTS: Final[Mapping[str, str]] = {"REGEXP_EXTRACT": "0", "TRUNCATE": "0"}
+"""The last argument of functions that may leave it out."""
+
+_TIMES: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ)
+_UNITS: Final = {"0": "SECOND", "3": "MILLISECOND"}
+
+
+def rewrite(
+    statement: Statement, tree: exp.Query, is_of_session: Callable[[str], bool], dialect: Dialect = "spark"
+) -> None:
     """Give the statement Spark's functions.
 
     Parameters
@@ -56,6 +72,8 @@ def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str]
     tree : Query
     is_of_session : callable
         Whether the session has a function of this name, registered by the user. It goes before Flink's.
+    dialect : {"spark", "flink"}
+        Whose functions a name means that both have.
 
     Raises
     ------
@@ -68,7 +86,12 @@ def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str]
         is_table_function = any(isinstance(each, exp.Table | exp.Kwarg) for each in arguments)
         if name in WINDOW_FORMS and not is_table_function and not isinstance(node.parent, exp.Table):
             return _window(statement, node, name)
-        if name in FLINK_FUNCTIONS and not is_of_session(name):
+        if name == "PROCTIME" and not arguments and not _is_column(node):
+            return exp.Anonymous(this="current_timestamp", expressions=[])
+        meaning = dialect == "flink" and name in FLINK_MEANINGS
+        if meaning and len(arguments) == _arguments(name) - 1:
+            arguments = [*arguments, exp.Literal.number(_DEFAULTS[name])]
+        if meaning or (name in FLINK_FUNCTIONS and not is_of_session(name)):
             expected = _arguments(name)
             if len(arguments) != expected:
                 raise statement.refused(
@@ -81,6 +104,26 @@ def rewrite(statement: Statement, tree: exp.Query, is_of_session: Callable[[str]
         new = of(node)
         if new is not node:
             node.replace(new)
+    for cast in tree.find_all(exp.Cast) if dialect == "flink" else ():
+        _cast_as_spark(cast)
+
+
+def _is_column(call: exp.Expr) -> bool:
+    """Whether ``PROCTIME()`` is an item of a SELECT list, or the time of a join."""
+    parent = call.parent
+    return isinstance(parent, exp.Select | exp.Version) or (
+        isinstance(parent, exp.Alias) and isinstance(parent.parent, exp.Select)
+    )
+
+
+def _cast_as_spark(cast: exp.Cast) -> None:
+    """TIMESTAMP(3) has a precision in Flink and none in Spark."""
+    if cast.to.this in _TIMES:
+        precision = cast.to.expressions[0].name if cast.to.expressions else "6"
+        cast.set("to", exp.DataType.build("TIMESTAMP", dialect="spark"))
+        if precision in _UNITS:
+            unit = exp.Literal.string(_UNITS[precision])
+            cast.replace(exp.Anonymous(this="date_trunc", expressions=[unit, cast.copy()]))
 
 
 def _window(statement: Statement, call: exp.Anonymous, name: str) -> exp.Expr:
@@ -110,7 +153,7 @@ def _window(statement: Statement, call: exp.Anonymous, name: str) -> exp.Expr:
 @cache
 def _template(name: str) -> exp.Expr:
     dialect = StreamSpark()
-    text = f"SELECT {FLINK_FUNCTIONS[name]}"
+    text = f"SELECT {FLINK_MEANINGS.get(name) or FLINK_FUNCTIONS[name]}"
     made: exp.Expr = dialect.parse(text)[0].expressions[0]  # type: ignore[union-attr]
     for each in made.walk():  # their positions would be of another text
         for key in ("line", "col", "start", "end"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backlog_spark.api.keyed_streams import KeyedStream
     from backlog_spark.api.streams import BacklogStream, IntervalJoined
 
-__all__ = ["joined", "without_version"]
+__all__ = ["check_processing_time", "equal_columns", "joined", "merged_using", "without_version"]
 
 _PROCESSING_TIME: Final = ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
 _HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
@@ -94,8 +94,7 @@ def joined(
     found = _conditions_of(tr, left, right, both, [*on, *taken], how)
     using = join.args.get("using") or []
     for name in using:
-        pair = [_of_using(tr, rows, name) for rows in (left, right)]
-        found.keys.append((pair[0], pair[1]))
+        found.keys.append(equal_columns(tr, left, right, name))
     if as_of is not None or (version is not None and CHANGE_TYPE not in right.pseudo):
         # A filter must not change which version holds, or which row is the newest.
         found.afterwards += found.before["right"]
@@ -129,7 +128,7 @@ def joined(
             join, "STATE_TTL does not apply to this join: it drops rows by time.", "Leave the hint out."
         )
     result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of, ttl=ttl)
-    result = _merged(result, left, right, [name.name for name in using], how)
+    result = merged_using(result, left, right, [name.name for name in using], how)
     for condition, node in found.afterwards:
         result = tr.filtered(result, condition, node)
     return result
@@ -175,6 +174,8 @@ def _as_of(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: 
     ):
         return None
     if isinstance(time, exp.Column) and left.has(time):
+        if tr.is_processing_time(left, time):
+            return None
         column = left.resolved(tr.statement, time)
         if isinstance(column, exp.Column) and column.name == event_time(tr, left.stream):
             return str(column.name)
@@ -302,6 +303,25 @@ def _of_using(tr: Translation, rows: Rows, name: exp.Expr) -> exp.Expr:
     return rows.resolved(tr.statement, node)
 
 
+def equal_columns(tr: Translation, left: Rows, right: Rows, name: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    """Both sides' columns of a name in USING."""
+    return _of_using(tr, left, name), _of_using(tr, right, name)
+
+
+def check_processing_time(tr: Translation, left: Rows, join: exp.Join) -> None:
+    """Refuse FOR SYSTEM_TIME AS OF a time that is not the processing time.
+
+    Raises
+    ------
+    SqlError
+    """
+    version = join.this.args.get("version")
+    if version is not None and _as_of(tr, left, version, join, "inner") is not None:
+        raise tr.statement.refused(
+            version.expression, "a bounded table has no versions.", "Write FOR SYSTEM_TIME AS OF PROCTIME()."
+        )
+
+
 def _run(
     tr: Translation,
     left: Rows,
@@ -411,7 +431,7 @@ def _type(tr: Translation, rows: Rows, key: exp.Expr, node: exp.Expr) -> DataTyp
         return tr.schemas.empty(schema).selectExpr(f"{text_of(key)} AS key").schema["key"].dataType
 
 
-def _merged(rows: Rows, left: Rows, right: Rows, using: Sequence[str], how: str) -> Rows:
+def merged_using(rows: Rows, left: Rows, right: Rows, using: Sequence[str], how: str) -> Rows:
     """The joined rows with each column of USING once, in front."""
     if not using:
         return rows

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from backlog_spark.common.sql_dialect import StreamSpark
+from backlog_spark.common.sql_dialect import StreamFlink, StreamSpark
 from backlog_spark.errors import BacklogError
 from backlog_spark.streamsql.refusals import SqlError, Statement
 
-__all__ = ["parsed"]
+__all__ = ["Dialect", "parsed"]
+
+Dialect = Literal["spark", "flink"]
 
 # Keywords that name a function when a parenthesis follows.
 _FUNCTIONS: Final = (TokenType.WINDOW, TokenType.SESSION)
@@ -22,8 +24,14 @@ _WITH_UNIT: Final = ("dateadd", "datediff", "date_add", "date_diff", "timestampa
 _NO_ITEM: Final = (TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON)
 
 
-def parsed(text: str) -> tuple[Statement, exp.Query]:
+def parsed(text: str, dialect: Dialect = "spark") -> tuple[Statement, exp.Query]:
     """A query's tree.
+
+    Parameters
+    ----------
+    text : str
+    dialect : {"spark", "flink"}
+        How strings are read.
 
     Raises
     ------
@@ -33,11 +41,11 @@ def parsed(text: str) -> tuple[Statement, exp.Query]:
     if not isinstance(text, str):
         raise BacklogError(f"sql was given {type(text).__name__}.", "Pass the text of a SELECT.")
     statement = Statement(text)
-    dialect = StreamSpark()
+    reader = StreamFlink() if dialect == "flink" else StreamSpark()
     try:
-        tokens = dialect.tokenize(text)
+        tokens = reader.tokenize(text)
         _prepare(statement, tokens)
-        trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+        trees = reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
     except SqlglotError as error:
         raise _malformed(error) from error
     found = [tree for tree in trees if tree is not None]

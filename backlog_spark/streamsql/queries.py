@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from sqlglot import exp
 
+from backlog_spark.api.lookup import LookupTable, lookup
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.flink_forms import rewrite
+from backlog_spark.streamsql.flink_types import flink_types
+from backlog_spark.streamsql.functions import register_functions
 from backlog_spark.streamsql.generators import is_generator, with_generated
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
+from backlog_spark.streamsql.lookups import looked_up
 from backlog_spark.streamsql.overs import has_over, with_over
-from backlog_spark.streamsql.parsing import parsed
+from backlog_spark.streamsql.parsing import Dialect, parsed
 from backlog_spark.streamsql.ranked_rows import first_rows
 from backlog_spark.streamsql.rows import Rows, text_of
 from backlog_spark.streamsql.set_operations import set_operation
@@ -30,7 +34,7 @@ from backlog_spark.streamsql.subqueries import ANTI, EXISTS, Known, exists_join,
 from backlog_spark.streamsql.translation import Translation, conjuncts, results_change
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["sql"]
 
@@ -41,7 +45,14 @@ Tables = Mapping[str, exp.Query]
 _TTL_FORM = "Write SELECT /*+ STATE_TTL('orders' = '1 day', 'customers' = '30 days') */ …, with names of this FROM."
 
 
-def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStream:
+def sql(
+    spark: SparkSession,
+    query: str,
+    *,
+    dialect: Dialect = "spark",
+    functions: Mapping[str, Callable[..., object]] | None = None,
+    **tables: BacklogStream | LookupTable | DataFrame,
+) -> BacklogStream:
     """A stream from SQL: Spark's, with Flink's window table functions.
 
     Parameters
@@ -49,8 +60,15 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     spark : SparkSession
     query : str
         A SELECT. It becomes the operators that one would chain by hand, and nothing runs before the stream is written.
-    **streams : BacklogStream
-        The tables that the query may name. Where it speaks of event time, a stream with `BacklogStream.with_watermark`.
+    dialect : {"spark", "flink"}
+        Whose SQL decides what a name means that both have: the average of a BIGINT is a DOUBLE in Spark and a BIGINT in
+        Flink. docs/sql.md lists the differences.
+    functions : mapping of str to callable, optional
+        Functions that the query may call, by name: Python functions with annotated results, or ``udf(…)`` of PySpark.
+        They stay registered in the session.
+    **tables : BacklogStream, LookupTable or DataFrame
+        The tables that the query may name: streams; where it speaks of event time, those with
+        `BacklogStream.with_watermark`. On the right of a join also bounded tables, see `backlog_spark.lookup`.
 
     Returns
     -------
@@ -61,7 +79,7 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     SqlError
         For malformed SQL and for unsupported SQL. The error has the construct, line and column, and what to do.
     BacklogError
-        If an argument is not a stream.
+        If an argument is neither a stream nor a table, and for a function whose result has no annotation.
 
     Notes
     -----
@@ -73,15 +91,25 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     ``bs.sql(spark, "SELECT user_id, sum(amount) AS total FROM orders GROUP BY user_id", orders=orders)``
     """
     check_session(spark)
-    for name, stream in streams.items():
-        if not isinstance(stream, BacklogStream):
+    given: dict[str, tuple[str, BacklogStream]] = {}
+    lookups: dict[str, LookupTable] = {}
+    for name, table in tables.items():
+        if isinstance(table, BacklogStream):
+            given[name.lower()] = name, table
+        elif isinstance(table, LookupTable) or getattr(table, "isStreaming", None) is False:
+            lookups[name.lower()] = table if isinstance(table, LookupTable) else lookup(table)
+        else:
             raise BacklogError(
-                f"sql was given {type(stream).__name__} as {name!r}.", "Wrap a streaming DataFrame with bs.stream(…)."
+                f"sql was given {type(table).__name__} as {name!r}.", "Wrap a streaming DataFrame with bs.stream(…)."
             )
-    statement, tree = parsed(query)
-    rewrite(statement, tree, spark.catalog.functionExists)
-    given = {name.lower(): (name, stream) for name, stream in streams.items()}
-    tr = Translation(statement, Schemas(spark), given)
+    if dialect not in get_args(Dialect):
+        raise SettingError("dialect", dialect, "is not a dialect of SQL here.", 'Write "spark" or "flink".')
+    register_functions(spark, functions or {})
+    statement, tree = parsed(query, dialect)
+    rewrite(statement, tree, spark.catalog.functionExists, dialect)
+    tr = Translation(statement, Schemas(spark), given, lookups)
+    if dialect == "flink":
+        statement.typed = flink_types(tr)
     order = _order_by_time(tree)
     rows = _query(tr, tree, {})
     if order is not None:
@@ -182,11 +210,16 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if used is not None:
         read = [part for join in joins if EXISTS in join.meta for part in (join.args["on"], join.meta.get(ANTI))]
         used |= {name.name.lower() for part in read if part for name in part.find_all(exp.Identifier)}
-    rights = [None if is_generator(join) else _table(tr, without_version(join.this), tables) for join in joins]
+    found = [_lookup_of(tr, join.this, tables) for join in joins]
+    rights = [
+        None if is_generator(join) or bounded else _table(tr, without_version(join.this), tables)
+        for join, bounded in zip(joins, found, strict=True)
+    ]
     kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if right is None:
-            rows = with_generated(tr, rows, join)
+            bounded = found[number]
+            rows = with_generated(tr, rows, join) if bounded is None else looked_up(tr, rows, bounded, join)
             continue
         if used is not None:
             # A temporal join reads build rows by their time. Other joins take changes as of now.
@@ -224,7 +257,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             raise tr.statement.refused(
                 call, "OVER together with GROUP BY or an aggregate.", "Group in a subquery and put OVER around it."
             )
-        found = grouped(tr, select, rows, items)
+        result = grouped(tr, select, rows, items)
     elif rows.span is not None:
         raise tr.statement.refused(
             rows.span.node,
@@ -237,14 +270,14 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         time = None if rows.pseudo or results_change(rows.stream._node) else event_time(tr, rows.stream)
         if used is not None:
             rows = tr.pruned(rows, used | {c.name.lower() for c in rows.columns if c.column.name == time}, select)
-        found = with_over(tr, select, rows, items)
+        result = with_over(tr, select, rows, items)
     else:
         rows = tr.as_data(rows, [item.expression for item in items], select)
-        found = tr.projected(rows, [(i.named(tr), i.translated(tr, rows), i.expression) for i in items])
+        result = tr.projected(rows, [(i.named(tr), i.translated(tr, rows), i.expression) for i in items])
     if select.args.get("distinct"):
         tr.statement.only(select.args["distinct"])
-        found = distinct(tr, found, select.expressions[0])
-    return found
+        result = distinct(tr, result, select.expressions[0])
+    return result
 
 
 def _as_exists(tr: Translation, join: exp.Join, known: Known) -> exp.Join:
@@ -343,6 +376,13 @@ def _table(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
     return _named(tr, node, tables).aliased(node.alias or node.name)
 
 
+def _lookup_of(tr: Translation, table: exp.Expr, tables: Tables) -> LookupTable | None:
+    """The bounded table that a join names."""
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.name.lower() in tables:
+        return None
+    return tr.lookups.get(table.name.lower())
+
+
 def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
     if not isinstance(node.this, exp.Identifier):
         raise tr.statement.refused(
@@ -353,6 +393,11 @@ def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
     if name.lower() in tables:
         query = tables[name.lower()]
         return _query(tr, query, query.meta["tables"]).aliased(name)
+    if name.lower() in tr.lookups:
+        raise tr.statement.refused(
+            node, f"{name} is a bounded table, and no side of a stream.",
+            f"Join a stream with it: FROM orders JOIN {name} ON …, or LEFT JOIN.",
+        )  # fmt: skip
     if name.lower() not in tr.streams:
         raise tr.statement.refused(node, f"there is no table {name!r}.", f"Given are: {_names(tr, tables)}.")
     given, stream = tr.streams[name.lower()]

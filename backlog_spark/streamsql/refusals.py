@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from sqlglot import exp
 
 from backlog_spark.common.failure_causes import first_line, next_step
 from backlog_spark.errors import BacklogError
 
-__all__ = ["SqlError", "Statement", "unlogged"]
+__all__ = ["SqlError", "Statement", "Typed", "unlogged"]
 
 
 class SqlError(BacklogError):
@@ -102,6 +102,10 @@ def unlogged() -> Iterator[None]:
         logger.removeFilter(is_of_another)
 
 
+Typed = Callable[[exp.Expr, Any], exp.Expr]
+"""Takes an expression over the rows of a `backlog_spark.BacklogStream`, and this stream."""
+
+
 class Statement:
     """The text of a statement, with the positions of its parts.
 
@@ -112,6 +116,8 @@ class Statement:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.typed: Typed | None = None
+        """Gives translated expressions the meaning that their types decide, if the dialect is not Spark's."""
 
     def refused(self, node: exp.Expr | None, problem: str, hint: str = "") -> SqlError:
         """An error with the position at which a part of the statement begins."""

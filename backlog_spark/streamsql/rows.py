@@ -133,7 +133,8 @@ class Rows:
     def translated(self, statement: Statement, expression: exp.Expr) -> exp.Expr:
         """An expression over the rows of the stream."""
         statement.checked(expression)
-        return expression.transform(self._translation(statement))
+        made = expression.transform(self._translation(statement))
+        return made if statement.typed is None else statement.typed(made, self.stream)
 
     def _translation(self, statement: Statement) -> Callable[[exp.Expr], exp.Expr]:
         def of(node: exp.Expr) -> exp.Expr:

@@ -13,8 +13,11 @@ from backlog_spark.model.watermarks import event_time_of
 from backlog_spark.operators.windows.assigners import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     WindowAssigner,
 )
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
@@ -63,7 +66,7 @@ def window_table(tr: Translation, call: exp.Anonymous, table_of: Callable[[exp.T
     if not isinstance(table, exp.Table):
         raise tr.statement.refused(call, f"{name}: its first argument is not a table.", f"Write {_FORMS[name]}.")
     rows = table_of(table)
-    _check_time(tr, rows, given["TIMECOL"], name)
+    by_clock = _check_time(tr, rows, given["TIMECOL"], name)
     lengths = {k: timedelta(milliseconds=milliseconds(tr.statement, v)) for k, v in given.items() if k not in _TABLE}
     written = table.meta.get(TABLE_ARGUMENT)
     if written is not None and name != "SESSION":
@@ -75,7 +78,9 @@ def window_table(tr: Translation, call: exp.Anonymous, table_of: Callable[[exp.T
             table, f"{name}: the table has a column {taken[0]!r} already.", "Rename it in a subquery."
         )
     with tr.statement.at(call):
-        span = Span(_assigner(name, lengths), call, partition)
+        if by_clock and name not in _BY_CLOCK:
+            raise tr.statement.refused(call, f"{name} by processing time.", "Use TUMBLE, HOP or SESSION.")
+        span = Span(_assigner(name, lengths, by_clock=by_clock), call, partition)
     marked = tuple(Visible("", name, window_column(name)) for name in WINDOW_COLUMNS)
     return Rows(rows.stream, (*rows.columns, *marked), rows.pseudo, span)
 
@@ -111,18 +116,24 @@ def _arguments(statement: Statement, call: exp.Anonymous, name: str) -> dict[str
     return found
 
 
-def _assigner(name: str, lengths: Mapping[str, timedelta]) -> WindowAssigner:
+_BY_CLOCK: Final = ("TUMBLE", "HOP", "SESSION")
+
+
+def _assigner(name: str, lengths: Mapping[str, timedelta], *, by_clock: bool) -> WindowAssigner:
     offset = lengths.get("OFFSET", timedelta(0))
     if name == "TUMBLE":
-        return TumblingEventTimeWindows.of(lengths["SIZE"], offset)
+        tumbling = TumblingProcessingTimeWindows if by_clock else TumblingEventTimeWindows
+        return tumbling.of(lengths["SIZE"], offset)
     if name == "HOP":
-        return SlidingEventTimeWindows.of(lengths["SIZE"], lengths["SLIDE"], offset)
+        sliding = SlidingProcessingTimeWindows if by_clock else SlidingEventTimeWindows
+        return sliding.of(lengths["SIZE"], lengths["SLIDE"], offset)
     if name == "CUMULATE":
         return CumulativeEventTimeWindows.of(lengths["SIZE"], lengths["STEP"], offset)
-    return EventTimeSessionWindows.with_gap(lengths["GAP"])
+    return (ProcessingTimeSessionWindows if by_clock else EventTimeSessionWindows).with_gap(lengths["GAP"])
 
 
-def _check_time(tr: Translation, rows: Rows, descriptor: exp.Expr, name: str) -> None:
+def _check_time(tr: Translation, rows: Rows, descriptor: exp.Expr, name: str) -> bool:
+    """Whether windows go by the clock. Refuses a column that is no time."""
     inner = descriptor.unnest()
     is_one = isinstance(inner, exp.Anonymous) and inner.name.upper() == "DESCRIPTOR" and len(inner.expressions) == 1
     column = inner.expressions[0] if is_one else None
@@ -130,7 +141,10 @@ def _check_time(tr: Translation, rows: Rows, descriptor: exp.Expr, name: str) ->
         raise tr.statement.refused(
             descriptor, f"{name}: {text_of(descriptor)} is not a DESCRIPTOR of a column.", f"Write {_FORMS[name]}."
         )
+    if tr.is_processing_time(rows, column):
+        return True
     check_event_time(tr, rows, column, name)
+    return False
 
 
 def check_event_time(tr: Translation, rows: Rows, column: exp.Expr, what: str) -> None:
@@ -167,12 +181,13 @@ def span_of_call(tr: Translation, rows: Rows, call: exp.Expr) -> Span | None:
     if time is None or not 1 <= len(rest) <= most:
         form = "window(at, size[, slide[, offset]])" if name == "window" else "session_window(at, gap)"
         raise tr.statement.refused(call, f"{name}: {len(call.expressions)} arguments.", f"Write {form}.")
-    check_event_time(tr, rows, time, name)
+    by_clock = tr.is_processing_time(rows, time)
+    if not by_clock:
+        check_event_time(tr, rows, time, name)
     first, *more = [timedelta(milliseconds=milliseconds(tr.statement, each)) for each in rest]
     with tr.statement.at(call):
         if name == "session_window":
-            return Span(EventTimeSessionWindows.with_gap(first), call)
+            return Span(_assigner("SESSION", {"GAP": first}, by_clock=by_clock), call)
         slide, offset = [*more, *[first, timedelta(0)][len(more) :]]
-        if slide == first:
-            return Span(TumblingEventTimeWindows.of(first, offset), call)
-        return Span(SlidingEventTimeWindows.of(first, slide, offset), call)
+        lengths = {"SIZE": first, "SLIDE": slide, "OFFSET": offset}
+        return Span(_assigner("TUMBLE" if slide == first else "HOP", lengths, by_clock=by_clock), call)

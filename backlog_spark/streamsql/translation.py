@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from backlog_spark.api.lookup import LookupTable
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, MARK
 from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
+from backlog_spark.model.watermarks import PROCESSING_TIME
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.refusals import Statement, unlogged
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 
-__all__ = ["Translation", "conjuncts", "results_change", "unique"]
+__all__ = ["Translation", "conjuncts", "is_clock", "results_change", "unique"]
 
 # Names of internal columns. The statement may not use such names.
 _HIDDEN: Final = re.compile(r"__\w+")
@@ -39,11 +42,14 @@ class Translation:
     schemas : Schemas
     streams : mapping of str to (str, BacklogStream)
         The given streams, by lower-case name.
+    lookups : mapping of str to LookupTable
+        The given tables, by lower-case name.
     """
 
     statement: Statement
     schemas: Schemas
     streams: Mapping[str, tuple[str, BacklogStream]]
+    lookups: Mapping[str, LookupTable] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _hidden: dict[str, int] = field(default_factory=dict)
     _columns: set[str] = field(default_factory=set)
@@ -98,6 +104,15 @@ class Translation:
         pseudo = tuple(column for column in names if column in PSEUDO) if CHANGE_TYPE in names else ()
         columns = tuple(Visible(name, column, column_of(column), hidden=column in pseudo) for column in names)
         return Rows(stream, columns, pseudo)
+
+    def is_processing_time(self, rows: Rows, column: exp.Expr) -> bool:
+        """Whether a column of the statement has the time at which a row is processed, from ``PROCTIME()``."""
+        if not isinstance(column, exp.Column) or not rows.has(column):
+            return False
+        resolved = rows.resolved(self.statement, column)
+        if not isinstance(resolved, exp.Column) or resolved.meta.get("window"):
+            return False
+        return PROCESSING_TIME in self.schema(rows.stream, column)[resolved.name].metadata
 
     def change_columns(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> tuple[str, ...]:
         """The change columns of a keyed operator's results. A result column of the same name is not one."""
@@ -232,7 +247,8 @@ class Translation:
             return rows
         renamed = {name: f"__data{name}" for name in rows.pseudo}
         names = self.schema(rows.stream, node).names
-        stream = self.selected(rows.stream, [_item(renamed.get(name, name), column_of(name)) for name in names], node)
+        items = [f"{quoted(name)} AS {quoted(renamed.get(name, name))}" for name in names]
+        stream = self.selected(rows.stream, items, node)
         columns = tuple(
             replace(c, column=column_of(renamed[c.column.name])) if c.hidden and c.column.name in renamed else c
             for c in rows.columns
@@ -269,7 +285,17 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _item(name: str, expression: exp.Expr) -> str:
+def is_clock(expression: exp.Expr) -> bool:
+    """Whether this is ``PROCTIME()``."""
+    call = expression.unnest()
+    return isinstance(call, exp.Anonymous) and call.name.upper() == "PROCTIME" and not call.expressions
+
+
+def _item(name: str, expression: exp.Expr) -> str | Column:
+    if is_clock(expression):
+        from pyspark.sql import functions as F
+
+        return F.current_timestamp().alias(name, metadata={PROCESSING_TIME: True})
     text = text_of(expression)
     return text if text == quoted(name) else f"{text} AS {quoted(name)}"
 

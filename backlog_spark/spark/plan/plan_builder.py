@@ -21,7 +21,7 @@ from backlog_spark.model.nodes import (
     enters_behind,
     uses_processing_time,
 )
-from backlog_spark.model.watermarks import EVENT_TIME, observation_name
+from backlog_spark.model.watermarks import EVENT_TIME, PROCESSING_TIME, observation_name
 from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import quoted, tagged
 from backlog_spark.operators.sorted_loop import DATA, TAG
@@ -50,7 +50,7 @@ __all__ = [
 
 _RAW = "__raw"
 _PACKED = "tag int, data binary"
-_MARKS = (EVENT_TIME, MARK)
+_MARKS = (EVENT_TIME, PROCESSING_TIME, MARK)
 # Schema of Spark's source that gives one row per file. The session defines what ``timestamp`` means.
 _FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
 
