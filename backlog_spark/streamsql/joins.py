@@ -110,7 +110,7 @@ def joined(
     # Without an equality all rows have one key.
     found.keys = found.keys or [(exp.Literal.number(0), exp.Literal.number(0))]
     if how != "inner":
-        _into_keys(tr, left, right, found)
+        _into_keys(tr, left, right, found, ("left",) if version is not None else ("left", "right"))
     if how != "inner" and found.afterwards:
         raise tr.statement.refused(
             found.afterwards[0][1],
@@ -134,10 +134,10 @@ def joined(
     return result
 
 
-def _into_keys(tr: Translation, left: Rows, right: Rows, found: _Conditions) -> None:
-    """Apply conditions on a side whose rows stay in any case: a row that does not fulfil them has the key NULL."""
+def _into_keys(tr: Translation, left: Rows, right: Rows, found: _Conditions, sides: Sequence[str]) -> None:
+    """Apply conditions on one of these sides: a row that does not fulfil them has the key NULL, and so no match."""
     names = (set(tr.schema(left.stream, None).names), set(tr.schema(right.stream, None).names))
-    for number, side in enumerate(("left", "right")):
+    for number, side in enumerate(sides):
         mine = [c for c, _ in found.afterwards if _sides_of(c, names) <= {side} and (_sides_of(c, names) or not number)]
         found.afterwards = [each for each in found.afterwards if not any(each[0] is c for c in mine)]
         if mine:

@@ -19,7 +19,7 @@ from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.streamsql.grouping import distinct
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
-from backlog_spark.streamsql.translation import Translation, results_change, unique
+from backlog_spark.streamsql.translation import Translation, named, results_change, unique
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -62,11 +62,11 @@ def _united(tr: Translation, node: exp.SetOperation, sides: Sequence[Rows], mark
     streams: list[BacklogStream] = []
     for number, side in enumerate(sides):
         own = [c for c in side.columns if not c.hidden]
-        texts = [_as(text_of(column.column), name) for name, column in zip(names, own, strict=True)]
-        texts += [_as(marks[number], tr.unseen("__mark"))] if marks else []
+        texts = [named(text_of(column.column), name) for name, column in zip(names, own, strict=True)]
+        texts += [named(marks[number], tr.unseen("__mark"))] if marks else []
         if changing:
             # In a stream without changes all rows are inserts.
-            texts.append(_as(quoted(CHANGE_TYPE) if side.pseudo else "'insert'", CHANGE_TYPE))
+            texts.append(named(quoted(CHANGE_TYPE) if side.pseudo else "'insert'", CHANGE_TYPE))
         streams.append(tr.selected(side.stream, texts, (node.this, node.expression)[number]))
     keyed = any(side.stream._node.is_keyed for side in sides)
     united = _side_by_side(tr, streams, node) if keyed else streams[0].union(*streams[1:])
@@ -85,16 +85,16 @@ def _side_by_side(tr: Translation, streams: Sequence[BacklogStream], node: exp.S
     sides = []
     for number, stream in enumerate(streams):
         own = names[number]
-        columns = [_as(quoted(name), f"__{number}_{place}") for place, name in enumerate(own)]
-        columns += [_as("1", is_left)] if number == 0 else []
+        columns = [named(quoted(name), f"__{number}_{place}") for place, name in enumerate(own)]
+        columns += [named("1", is_left)] if number == 0 else []
         # The second key spreads the rows.
-        columns += [_as("CAST(NULL AS INT)", none), _as(f"pmod({_hash(schemas[number])}, 1024)", part)]
+        columns += [named("CAST(NULL AS INT)", none), named(f"pmod({_hash(schemas[number])}, 1024)", part)]
         columns += [quoted(CHANGE_TYPE)] if changing else []
         sides.append(tr.selected(stream, columns, node).key_by(none, part))
     with tr.statement.at(node.expression, "UNION ALL"):
         joined = sides[0].join(sides[1], how="full", name=tr.operator("union_all"))
     both = [
-        _as(f"CASE WHEN {is_left} = 1 THEN __0_{place} ELSE __1_{place} END", name)
+        named(f"CASE WHEN {is_left} = 1 THEN __0_{place} ELSE __1_{place} END", name)
         for place, name in enumerate(names[0])
     ]
     return tr.selected(joined, [*both, *([quoted(CHANGE_TYPE)] if changing else [])], node)
@@ -138,7 +138,3 @@ def _counted(tr: Translation, node: exp.SetOperation, sides: Sequence[Rows]) -> 
     hidden = Visible("", CHANGE_TYPE, column_of(CHANGE_TYPE), hidden=True)
     made = replace(made, columns=(*made.columns, hidden), pseudo=(CHANGE_TYPE,))
     return tr.projected(made, [(c.name, c.column, node.expression) for c in columns[: len(keys)]])
-
-
-def _as(text: str, name: str) -> str:
-    return f"{text} AS {quoted(name)}"

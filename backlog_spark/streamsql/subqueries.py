@@ -129,7 +129,9 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
     query = _select_of(tr, condition.args["query"])
     wanted = condition.this.unnest()
     outer = list(wanted.expressions) if isinstance(wanted, exp.Tuple) else [wanted]
-    if any(isinstance(item, exp.Star) for item in query.expressions) or len(query.expressions) != len(outer):
+    if any(item.find(exp.Star) and not item.find(exp.Count) for item in query.expressions):
+        raise tr.statement.refused(condition, "IN with the columns of a star.", "Name the columns.")
+    if len(query.expressions) != len(outer):
         raise tr.statement.refused(
             condition, f"IN compares {len(outer)} values with {len(query.expressions)} columns.", "Name the columns."
         )

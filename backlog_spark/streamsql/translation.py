@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-__all__ = ["Translation", "conjuncts", "is_clock", "results_change", "unique"]
+__all__ = ["Translation", "conjuncts", "is_clock", "named", "results_change", "unique"]
 
 # Names of internal columns. The statement may not use such names.
 _HIDDEN: Final = re.compile(r"__\w+")
@@ -247,8 +247,7 @@ class Translation:
             return rows
         renamed = {name: f"__data{name}" for name in rows.pseudo}
         names = self.schema(rows.stream, node).names
-        items = [f"{quoted(name)} AS {quoted(renamed.get(name, name))}" for name in names]
-        stream = self.selected(rows.stream, items, node)
+        stream = self.selected(rows.stream, [named(quoted(n), renamed.get(n, n)) for n in names], node)
         columns = tuple(
             replace(c, column=column_of(renamed[c.column.name])) if c.hidden and c.column.name in renamed else c
             for c in rows.columns
@@ -257,6 +256,8 @@ class Translation:
 
     def selected(self, stream: BacklogStream, texts: Sequence[str], node: exp.Expr) -> BacklogStream:
         """Exactly these columns. `BacklogStream.map` would also keep the change type."""
+        if list(map(quoted, self.schema(stream, node).names)) == [*texts]:
+            return stream
         made = BacklogStream(
             TransformNode(stream._node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
         )
@@ -296,7 +297,11 @@ def _item(name: str, expression: exp.Expr) -> str | Column:
         from pyspark.sql import functions as F
 
         return F.current_timestamp().alias(name, metadata={PROCESSING_TIME: True})
-    text = text_of(expression)
+    return named(text_of(expression), name)
+
+
+def named(text: str, name: str) -> str:
+    """An expression of Spark's SQL with a name."""
     return text if text == quoted(name) else f"{text} AS {quoted(name)}"
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import backlog_spark as bs
 from backlog_spark.handover import versions
 from backlog_spark.handover.state_handover import StateHandover
@@ -33,6 +35,15 @@ WINDOW_MS = 10_000
 # Timers, or pairs of joins, of a key group in a batch, where a batch may be interrupted: enough batches for all the
 # points at which it is killed.
 FEW_TIMERS = 12
+
+
+TOP = """
+    SELECT v, count(*) AS n FROM (
+      SELECT pmod(v, 10) AS v FROM (
+        SELECT v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, seq) AS n FROM l) WHERE n <= 2
+      UNION ALL
+      SELECT pmod(v, 10) FROM (SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v) AS n FROM r) WHERE n <= 2
+    ) GROUP BY v"""
 
 
 class Windows(bs.KeyedProcessFunction):
@@ -77,6 +88,8 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str, *, cut: 
         newest = right.key_by("k").aggregate("max(seq) AS seq")
         joined = sums.key_by("k").join(newest.key_by("k"), how="left", interruptible=cut)
         return joined.key_by("v").aggregate("count(*) AS n, max(seq) AS newest")
+    if shape == "top":
+        return bs.sql(SparkSession.active(), TOP, l=left, r=right)
     if shape == "pairs":
         sides = [side.map("k * 10 + v % 10 AS k", f"v AS {v}") for side, v in ((left, "v"), (right, "w"))]
         return sides[0].key_by("k").join(sides[1].key_by("k"), interruptible=cut)
@@ -112,7 +125,9 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
         sink = (
-            bs.DeltaUpsert(job["target"], ["v"]) if job["shape"] in ("join", "late") else bs.DeltaAppend(job["target"])
+            bs.DeltaUpsert(job["target"], ["v"])
+            if job["shape"] in ("join", "late", "top")
+            else bs.DeltaAppend(job["target"])
         )
         writer = paired(source, other, job["shape"], cut="interrupted" in job).write("keyed").to(sink)
     elif "odd" in job:

@@ -35,6 +35,7 @@ from .keyed_job import (
     SILENT_POINTS,
     SMALL,
     TIMED_POINTS,
+    TOP,
     WINDOW_MS,
     start,
 )
@@ -284,6 +285,7 @@ PAIRED = {
         WITH a AS (SELECT sum(v) % 10 AS v FROM (SELECT * FROM l UNION ALL SELECT * FROM r)
                    WHERE ts < '2026-01-01 23:00:00Z' GROUP BY k, window(ts, '2 seconds'))
         SELECT v, count(*) FROM a GROUP BY v""",
+    "top": TOP,
     "pairs": """
         SELECT l.k * 10 + l.v % 10, l.v, r.v FROM l JOIN r ON l.k = r.k AND l.v % 10 = r.v % 10""",
 }
@@ -292,6 +294,7 @@ SOME_PAIRED = {
     "co_group": ["before the commit"],
     "chain": ["before the output", "after the first stream output"],
     "join": ["in the first stream batch"],
+    "top": ["before what is handed over is kept", "after the first stream output"],
 }
 
 
@@ -300,7 +303,7 @@ def all_paired(shape: str) -> list[str]:
     rows, end, *others = PAIRED_POINTS
     if shape == "late":  # windows keep no rows, and are handed over as they are
         return [end, *(point for point in others if "handed over" not in point)]
-    return [end, rows, *others] if shape in ("chain", "join") else [rows, end, *others]
+    return [end, rows, *others] if shape in ("chain", "join", "top") else [rows, end, *others]
 
 
 @pytest.mark.grid
