@@ -185,6 +185,52 @@ def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
 
 
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
+    outer, added = _around_windows(tr, select, tables)
+    if outer is None:
+        return _plain_select(tr, select, tables)
+    rows = _plain_select(tr, outer, tables)
+    return replace(rows, columns=tuple(c for c in rows.columns if c.name not in added))
+
+
+def _around_windows(tr: Translation, select: exp.Select, tables: Tables) -> tuple[exp.Select | None, list[str]]:
+    """A query around one with QUALIFY, and the names of columns that only it needs; None if there is no need.
+
+    A condition of WHERE on the alias of an OVER goes there too: no column of FROM has the name.
+    """
+    where = conjuncts(select.args["where"].this) if select.args.get("where") else []
+    aliases = {each.alias.lower() for each in select.expressions if each.find(exp.Window) and each.alias}
+    late = [
+        condition
+        for condition in (where if aliases else [])
+        if any(
+            not c.table and c.name.lower() in aliases and not _knows(tr, select, c, tables)
+            for c in condition.find_all(exp.Column)
+        )
+    ]
+    qualify = select.args.get("qualify")
+    if not late and qualify is None:
+        return None, []
+    inner = select.copy()
+    inner.set("qualify", None)
+    rest = [each.copy() for each in where if not any(each is one for one in late)]
+    inner.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
+    added: list[str] = []
+
+    def column_for(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Window):
+            return node
+        added.append(tr.hidden("over"))
+        inner.append("expressions", exp.alias_(node.copy(), added[-1], quoted=True))
+        return exp.column(added[-1], quoted=True)
+
+    asked = conjuncts(qualify.this) if qualify is not None else []
+    conditions = [each.copy() for each in late] + [each.transform(column_for) for each in asked]
+    table = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(tr.hidden("rows"), quoted=True)))
+    outer = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
+    return outer.where(*conditions, copy=False), added
+
+
+def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     tr.statement.only(
         select,
         *("with_", "hint", "expressions", "distinct", "from_", "joins", "laterals"),

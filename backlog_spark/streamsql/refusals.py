@@ -57,7 +57,6 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "distribute": ("DISTRIBUTE BY has no effect on a stream's sink", "Leave it out."),
     "limit": (f"LIMIT is not possible: {_ENDLESS}", _IN_THE_SINK),
     "offset": (f"OFFSET is not possible: {_ENDLESS}", _IN_THE_SINK),
-    "qualify": ("QUALIFY is not supported", "Put the OVER into a subquery and its condition into WHERE around it."),
     "pivots": ("PIVOT and UNPIVOT are not supported", "Write sum(x) FILTER (WHERE …) for each column."),
     "sample": ("TABLESAMPLE is not supported", "Write WHERE rand() < 0.1."),
     "hint": ("a hint is not supported", "Leave it out. Use the settings of the query's writer."),

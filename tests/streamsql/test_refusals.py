@@ -25,7 +25,6 @@ REFUSED = [
     ("SELECT user FROM a SORT BY v", "SORT BY is not possible"),
     ("SELECT user FROM a CLUSTER BY v", "CLUSTER BY is not possible"),
     ("SELECT user FROM a DISTRIBUTE BY v", "DISTRIBUTE BY has no effect"),
-    (f"SELECT row_number() {OVER}) AS n FROM a QUALIFY n = 1", "column 78: QUALIFY is not supported. Put the OVER"),
     ("SELECT * FROM a PIVOT (sum(v) FOR user IN ('x'))", "column 24: PIVOT and UNPIVOT are not supported"),
     ("SELECT user FROM a TABLESAMPLE (10 PERCENT)", "TABLESAMPLE is not supported"),
     ("SELECT /*+ BROADCAST(a) */ user FROM a", "column 28: a hint is not supported"),
