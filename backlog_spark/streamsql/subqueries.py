@@ -76,11 +76,12 @@ def exists_join(
     rest: list[exp.Expr] = []
     of_outer: list[exp.Expr] = []
     for condition in conjuncts(inner.args["where"].this) if inner.args.get("where") else []:
-        outer = [column for column in condition.find_all(exp.Column) if not known(query, column)]
+        own = _columns(condition)
+        outer = [column for column in own if not known(query, column)]
         if not outer:
             rest.append(condition)
             continue
-        if len(outer) == len([*condition.find_all(exp.Column)]):
+        if len(outer) == len(own):
             of_outer.append(condition)
             continue
         pair = _pair(condition, query, known)
@@ -139,7 +140,7 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
     join = exists_join(tr, query, list(zip(outer, inner, strict=True)), known, condition, anti=negated)
     if not negated:
         return [join]
-    if len(outer) > 1 or any(not known(query, column) for column in query.find_all(exp.Column)):
+    if len(outer) > 1 or any(not known(query, column) for column in _columns(query)):
         raise tr.statement.refused(
             condition, "NOT IN of several values, or of a query that names other tables.", "Write NOT EXISTS."
         )
@@ -172,6 +173,12 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
         ),
     )
     return [join, nulls]
+
+
+def _columns(node: exp.Expr) -> list[exp.Column]:
+    """The columns that a part names, without those in queries within it."""
+    found = node.walk(prune=lambda each: isinstance(each, exp.Subquery | exp.Exists) and each is not node)
+    return [each for each in found if isinstance(each, exp.Column)]
 
 
 def _select_of(tr: Translation, query: exp.Expr) -> exp.Select:
