@@ -94,10 +94,12 @@ class LookupTable:
 
 def _refresh(table: weakref.ref[LookupTable], interval_ms: int) -> None:
     """Read a table again after each interval, as long as a stream uses it."""
+    from backlog_spark.spark.jvm.session import is_stopped
+
     waits = threading.Event()
     while not waits.wait(interval_ms / 1000):
         found = table()
-        if found is None or found._frame is None or found._frame.sparkSession.sparkContext._jsc is None:
+        if found is None or found._frame is None or is_stopped(found._frame.sparkSession):
             return
         try:
             found.read_again()
