@@ -170,6 +170,8 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
         first = column.parts[0].name.lower()
         if isinstance(column.this, exp.Star) or column.find_ancestor(exp.Select) is not query:
             continue
+        if column.name.lower() == "proctime" and column.find_ancestor(exp.Version):
+            continue  # the processing time, which needs no column
         if first in sources:
             if len(column.parts) == 1:
                 continue
