@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.failure_causes import first_line
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_functions", "sink_of", "source_of", "streams_of", "use_directory"]
 
+# Return types of SQL's functions, by their annotations.
+_TYPES: Final = {"str": "STRING", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "bytes": "BINARY"}
+
 
 def use_directory(pipeline: Pipeline) -> None:
     """Let functions of modules beside the file be imported, here and in Spark's processes. Before Spark starts."""
@@ -62,7 +65,7 @@ def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStre
     """
     found: dict[str, BacklogStream] = {}
     for name, function in pipeline.pipeline.functions.items():
-        spark.udf.register(name, _imported(pipeline, function, ("pipeline", "functions", name)))
+        _register(pipeline, name, function, spark)
     for index, declared in enumerate(pipeline.sources):
         found[declared.section.name] = _timed(source_of(pipeline, index), declared.section.watermark)
     for index, transform in enumerate(pipeline.transforms):
@@ -136,6 +139,23 @@ def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
                 _imported(pipeline, name, path)
             except PipelineError as error:
                 yield error
+
+
+def _register(pipeline: Pipeline, name: str, function: str, spark: SparkSession) -> None:
+    """Give SQL a function, with the return type of its declaration as a UDF of PySpark, or of its annotation."""
+    path: Path = ("pipeline", "functions", name)
+    found: Any = _imported(pipeline, function, path)
+    if hasattr(found, "returnType"):
+        spark.udf.register(name, found)
+        return
+    annotation = inspect.signature(found).return_annotation
+    returns = _TYPES.get(getattr(annotation, "__name__", str(annotation)))
+    if returns is None:
+        raise pipeline.error(
+            path, f"{function} does not say what it returns.",
+            f"Annotate it with -> {', '.join(_TYPES)}, or declare it with @udf('BIGINT') of pyspark.sql.functions.",
+        )  # fmt: skip
+    spark.udf.register(name, found, returns)
 
 
 def _timed(stream: BacklogStream, watermark: Watermark | None) -> BacklogStream:

@@ -81,10 +81,13 @@ class Report:
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-def preflight(file: str) -> Report:
-    """Check a pipeline without starting Spark. Connects to its servers and reads no rows."""
+def preflight(file: str, *, checkpoint: str | None = None) -> Report:
+    """Check a pipeline without starting Spark. Connects to its servers and reads no rows.
+
+    ``checkpoint`` is as in `load`.
+    """
     try:
-        pipeline = load(file)
+        pipeline = load(file, checkpoint=checkpoint)
     except PipelineError as error:
         return Report(
             tuple(

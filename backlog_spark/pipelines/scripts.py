@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from backlog_spark.api.explain import explained
 from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.pipelines.building import streams_of
 from backlog_spark.pipelines.parsing import parse_script
@@ -13,11 +14,10 @@ from backlog_spark.pipelines.running import configure, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.api.streams import BacklogStream
     from backlog_spark.pipelines.model import Pipeline
     from backlog_spark.runner.query import BacklogQuery
 
-__all__ = ["inputs_of", "sql_script"]
+__all__ = ["explained_script", "sql_script"]
 
 
 @checked_arguments
@@ -55,7 +55,7 @@ def sql_script(spark: SparkSession, text: str, *, checkpoint: str | None = None)
     return start(pipeline, spark)
 
 
-def inputs_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStream]:
-    """The stream that each sink gets, by the sink's name."""
+def explained_script(pipeline: Pipeline, spark: SparkSession) -> dict[str, str]:
+    """The operators of each INSERT, by its target. The schemas of the sources are loaded."""
     streams = streams_of(pipeline, spark)
-    return {sink.name: streams[pipeline.input_of(sink)] for sink in pipeline.sinks}
+    return {sink.name: explained(streams[pipeline.input_of(sink)], spark=spark) for sink in pipeline.sinks}

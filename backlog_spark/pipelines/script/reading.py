@@ -73,6 +73,12 @@ def script_document(text: str, environment: Mapping[str, str], name: str, checkp
     return document
 
 
+def _select(items: list[_Item], source: str, here: tuple[Place, ...], inner: tuple[Place, ...] = ()) -> _Item:
+    """A SELECT with a line for each item. ``here``: the rest's place; ``inner``: those of a query in ``source``."""
+    text = "SELECT\n" + ",\n".join(each for each, _ in items) + f"\nFROM {source}"
+    return text, (*here, *(line for _, lines in items for line in lines), *here, *inner)
+
+
 class _Writer:
     """Writes the sections that the INSERTs of a script need."""
 
@@ -156,7 +162,9 @@ class _Writer:
         if metadata:
             needed = [*(_OF_CHANGES if kind == "mysql_cdc" else ()), *metadata.values()]
             options["metadataColumns"] = Given("METADATA", ",".join(dict.fromkeys(needed)), table.start)
-        is_whole = kind == "hybrid" and len(physical) == len(table.columns)
+        is_whole = (
+            kind == "hybrid" and len(physical) == len(table.columns) and not any(map(table.is_event_time, physical))
+        )
         name = table.name if is_whole else self._unique(f"{table.name}_source")
         items, end = self._items(table, metadata)
         if end is not None:  # the shortest sequence ends the source
@@ -168,8 +176,10 @@ class _Writer:
         if is_whole:
             return
         # Each item has lines of its own, so that a mistake in it has its place.
-        sql, here = "SELECT\n" + ",\n".join(text for text, _ in items) + f"\nFROM {name}", self._places.of(table.start)
-        lines = (here, *(line for _, found in items for line in found), here)
+        here = (self._places.of(table.start),)
+        sql, lines = _select(items, name, here)
+        if len(computed := self._computed(table)) > len(items):
+            sql, lines = _select(computed, f"(\n{sql})", here, lines)
         self._transform(table.name, table.start, sql, lines, watermark=watermark)
 
     def _watermark(self, table: Table) -> dict[str, str]:
@@ -180,28 +190,39 @@ class _Writer:
         return {"column": column, "delay": delay, **({"idleTimeout": idle.value} if idle else {})}
 
     def _items(self, table: Table, metadata: Mapping[str, str]) -> tuple[list[_Item], int | None]:
-        """The items of the SELECT over a source, and after how many rows it ends."""
+        """The columns of a source that are not computed, and after how many rows it ends."""
         made: list[_Item] = []
         ends: list[int] = []
         for column in table.columns:
-            name = quoted(column.name)
-            lines: tuple[Place, ...] = (self._places.of(column.start),)
-            text = f"{name}::{column.type}"
             if column.expression is not None:
-                text, lines = self._places.written(column.expression)
-                if _CLOCK.fullmatch(text) and column.name == "proctime":
-                    continue  # FOR SYSTEM_TIME AS OF takes this name for the processing time
-            elif column.metadata:
-                text = f"{quoted(metadata[column.name])}::{column.type}"
-            elif table.connector_name == "datagen":
+                continue
+            text = f"{quoted(metadata.get(column.name, column.name))}::{column.type}"
+            if table.connector_name == "datagen":
                 try:
                     text, end = generated(column.name, column.type, table.options, column.start)
                 except Refused as error:
                     self._fault(error)
                     continue
                 ends += [] if end is None else [end]
-            made.append((f"{text} AS {name}", lines))
+            if table.is_event_time(column):
+                text = f"CAST({text} AS TIMESTAMP)"  # which alone is an event time here
+            made.append((f"{text} AS {quoted(column.name)}", (self._places.of(column.start),)))
         return made, min(ends, default=None)
+
+    def _computed(self, table: Table) -> list[_Item]:
+        """All columns, as a SELECT over those that are not computed."""
+        made: list[_Item] = []
+        for column in table.columns:
+            if column.expression is None:
+                made.append((quoted(column.name), (self._places.of(column.start),)))
+                continue
+            text, lines = self._places.written(column.expression)
+            if _CLOCK.fullmatch(text) and column.name == "proctime":
+                continue  # FOR SYSTEM_TIME AS OF takes this name for the processing time
+            if table.is_event_time(column):
+                text, lines = f"({text})::TIMESTAMP", (Place(lines[0].line, lines[0].column - 1), *lines[1:])
+            made.append((f"{text} AS {quoted(column.name)}", lines))
+        return made
 
     # -- sinks and settings -----------------------------------------------------------------------------------
 

@@ -76,6 +76,10 @@ class Table:
         """Flink's name of the connector."""
         return self.options["connector"].value if "connector" in self.options else ""
 
+    def is_event_time(self, column: Column) -> bool:
+        """Whether it is the column of the watermark, and no TIMESTAMP_LTZ."""
+        return self.watermark is not None and column.name == self.watermark[0] and column.type != "TIMESTAMP"
+
 
 @dataclass
 class View:
