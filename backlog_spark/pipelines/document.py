@@ -155,8 +155,9 @@ class Document:
     def fault(self, path: Path, problem: str, hint: str = "") -> None:
         """Note a mistake at a key or item."""
         if path in self.names:
-            own = re.compile(rf"(?<![\w.]){re.escape(str(path[-1]))}(?!\w|\.\w)")
-            problem, hint = (own.sub(lambda _: self.names[path], text) for text in (problem, hint))
+            ours, theirs = path[-1], self.names[path]
+            problem = re.sub(rf"^{re.escape(str(ours))}(?=: )", lambda _: theirs, problem)
+            hint = hint.replace(f"leave out {ours}.", f"leave out {theirs}.")
         self.faults.append(Fault(self.place(path), self.redacted(problem), self.redacted(hint)))
 
     def sql_fault(self, path: Path, error: SqlError) -> Fault:

@@ -115,9 +115,9 @@ def preflight(file: str, *, checkpoint: str | None = None) -> Report:
                 findings += _first_start(declared, told)
     findings += _transforms(pipeline, columns)
     for sink in pipeline.sinks:
-        checkpoint = local_path(pipeline.checkpoint_of(sink))
-        if checkpoint is not None and _has_begun(checkpoint):
-            findings += compared(pipeline, sink, checkpoint, reached)
+        where = local_path(pipeline.checkpoint_of(sink))
+        if where is not None and _has_begun(where):
+            findings += compared(pipeline, sink, where, reached)
     findings += _targets(pipeline, tables)
     return Report(tuple(_redacted(pipeline, finding) for finding in findings), tuple(tables))
 

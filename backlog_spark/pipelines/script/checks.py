@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from sqlglot import exp
 
@@ -36,15 +36,17 @@ def check(script: Script, places: Places, document: Document) -> None:
     columns: dict[str, Columns] = {}
     for name, stream in script.streams.items():
         if isinstance(stream, View):
-            stream.reads, found = _of_query(script, stream.sql, columns, places, document)
+            stream.reads, found, count = _of_query(script, stream.sql, columns, places, document)
+            if stream.columns and count not in (None, len(stream.columns)):
+                places.fault(document, _other_count(stream.sql, count, stream.name, len(stream.columns)))
             columns[stream.name] = {token.value.lower() for token in stream.columns} or found
         elif stream is None:
             columns[name] = None
         else:
             columns[stream.name] = {column.name.lower() for column in stream.columns}
     for insert in script.inserts:
-        insert.reads, _ = _of_query(script, insert.sql, columns, places, document)
-        for error in _of_target(script, insert):
+        insert.reads, _, count = _of_query(script, insert.sql, columns, places, document)
+        for error in _of_target(script, insert, count):
             places.fault(document, error)
 
 
@@ -79,7 +81,11 @@ def _of_table(table: Table, *, is_target: bool) -> Iterator[Refused]:
             )  # fmt: skip
 
 
-def _of_target(script: Script, insert: Insert) -> Iterator[Refused]:
+def _other_count(part: Slice, count: int | None, target: str, wanted: int) -> Refused:
+    return Refused(part[0], f"The query has {count} columns, and {target} has {wanted}.", "Columns go by position.")
+
+
+def _of_target(script: Script, insert: Insert, count: int | None) -> Iterator[Refused]:
     target = script.streams.get(insert.target.lower(), insert)
     if not isinstance(target, Table):
         if target is not None:
@@ -97,22 +103,27 @@ def _of_target(script: Script, insert: Insert) -> Iterator[Refused]:
         if token.value not in names:
             hint = choice(token.value, names, "There are")
             yield Refused(token.start, f"{target.name} has no column {token.value}.", hint)
+    wanted = len(insert.columns) or sum(column.is_physical for column in target.columns)
+    if count not in (None, wanted):
+        what = f"the list of columns of {target.name}" if insert.columns else target.name
+        yield _other_count(insert.sql, count, what, wanted)
     if any(other.target == insert.target and other.start < insert.start for other in script.inserts):
         yield Refused(insert.start, f"Two INSERTs write to {insert.target}.", "Write one, with UNION ALL.")
 
 
 def _of_query(
     script: Script, part: Slice, columns: Mapping[str, Columns], places: Places, document: Document
-) -> tuple[set[str], Any]:
-    """The streams that a query reads, in small letters, and its columns."""
+) -> tuple[set[str], Columns, int | None]:
+    """The streams that a query reads, in small letters, its columns, and how many these are, if that can be said."""
     path: Path = ("script", part[0])
     text, document.lines[path] = places.written(part)
     tables: list[exp.Table] = []
-    found: Columns = None
+    found, count = None, None
     try:
         errors, found = unknown_names(text, columns, functions=False)
         statement, query = parsed(text)
         tables = [table for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+        count = None if any(item.is_star for item in query.selects) else len(query.selects)
         for node in tables:
             table = script.streams.get(node.name.lower())
             if isinstance(table, Table) and table.connector is not None and not table.connector.reads:
@@ -125,4 +136,4 @@ def _of_query(
     except SqlError as error:
         errors = [error]
     document.faults += [document.sql_fault(path, error) for error in errors]
-    return {table.name.lower() for table in tables}, found
+    return {table.name.lower() for table in tables}, found, count

@@ -252,7 +252,7 @@ def translated(
             option = FlinkOption(each.name, each.name)
         if option is None:
             names = [n for n in known if "*" not in n]
-            near = nearest(each.name, [*names, *own.values()])
+            near = nearest(each.name, names) or nearest(each.name, own.values())
             hint = f"Did you mean {near}?" if near else f"There are {', '.join(names)}."
             faults.append(Refused(each.start, f"{each.name}: {name} has no such option.", hint))
             continue

@@ -5,7 +5,6 @@ Source: Flink's "SQL": "CREATE Statements", "INSERT Statement", "SET Statements"
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,10 +33,6 @@ _INSTEAD: Final = {
     "DROP": "Leave it out: a script begins without tables.",
     "ALTER": "Change the CREATE TABLE.",
 }
-_SET: Final = re.compile(
-    r"SET\s+(?:'(?P<quoted>[^']+)'|(?P<plain>[\w.\-]+))\s*=\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<words>[^\s'].*?))\s*",
-    re.I | re.S,
-)
 
 
 @dataclass
@@ -154,7 +149,7 @@ class Script:
         if at.has("INSERT"):
             self._insert(at)
         elif at.has("SET"):
-            self._set(first, at)
+            self._set(at)
         elif at.has("CREATE"):
             at.has("TEMPORARY")
             self._create(at)
@@ -172,14 +167,15 @@ class Script:
     def _has(self, name: str) -> bool:
         return name.lower() in self.streams or name.lower() in map(str.lower, self.functions)
 
-    def _set(self, first: Token, at: Cursor) -> None:
-        _, end = at.rest()
-        found = _SET.fullmatch(self.text[first.start : end])
-        if found is None:
-            raise Refused(first.start, "SET has another form.", "Write SET 'name' = 'value'.")
-        name, value = (next(part for part in parts if found[part] is not None) for parts in _PARTS_OF_SET)
-        token = Token("string", f"'{found[value]}'", first.start + found.start(value), end)
-        self.settings[found[name]] = Given(found[name], self._value_of(token), first.start + found.start(name))
+    def _set(self, at: Cursor) -> None:
+        name, value = at.until("="), at.until(";") if at.has("=") else []
+        if not name or not value:
+            raise at.refused("SET has another form.", "Write SET 'name' = 'value'.")
+        key = name[0].value if len(name) == 1 else "".join(token.text for token in name)
+        text = value[0]
+        if len(value) > 1:
+            text = Token("words", self.text[text.start : value[-1].end], text.start, value[-1].end)
+        self.settings[key] = Given(key, self._value_of(text), name[0].start)
 
     def _create(self, at: Cursor) -> None:
         if at.has("TABLE"):
@@ -316,7 +312,7 @@ class Script:
             raise Refused(column.start, "A table has one watermark.", hint)
         delay = "0"
         if at.has("-", "INTERVAL") and at.next.kind == "string":
-            delay = f"{at.take().value} {at.name('A unit of time').text}"
+            delay = f"{at.take().value} {at.name('A unit of time').text.lower()}"
         if base.value != column.value or at.next.text not in (",", ")"):
             raise Refused(start, "This watermark is not possible.", hint)
         try:
@@ -344,6 +340,3 @@ class Script:
         if any(each.name.lower() == column.name.lower() for each in table.columns):
             raise Refused(name.start, f"{column.name} is the name of another column.", "Give it another name.")
         table.columns.append(column)
-
-
-_PARTS_OF_SET: Final = (("quoted", "plain"), ("text", "words"))

@@ -170,6 +170,13 @@ class Cursor:
             raise self.refused("An expression is missing here.")
         return first.start, last.end
 
+    def until(self, sign: str) -> list[Token]:
+        """Consume what is before a sign, or all that is left."""
+        found = []
+        while self.next.kind != "end" and self.next.text != sign:
+            found.append(self.take())
+        return found
+
     def rest(self) -> tuple[int, int]:
         """Consume what is left. Returns start and end."""
         first = self.next
