@@ -153,8 +153,9 @@ class DatagenReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end, began_ms)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        # Spark may have asked for another initial offset as the start. The end is in its log.
         firsts = range(start["row"], end["row"], _ROWS_OF_A_TASK)
-        return [Rows(first, min(first + _ROWS_OF_A_TASK, end["row"]), start["beganMs"]) for first in firsts]
+        return [Rows(first, min(first + _ROWS_OF_A_TASK, end["row"]), end["beganMs"]) for first in firsts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import numpy as np

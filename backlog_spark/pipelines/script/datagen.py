@@ -17,12 +17,12 @@ from backlog_spark.errors import SettingError
 from backlog_spark.pipelines.script.connectors import Given
 from backlog_spark.pipelines.script.tokens import Refused
 
-__all__ = ["generated"]
+__all__ = ["KEYS", "generated"]
 
 _BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 # Flink's own bounds of a float are its least positive number and its greatest.
 _MOST: Final = {"FLOAT": "3.4028234663852886E38", "DOUBLE": "1.7976931348623157E308"}
-_KEYS: Final = ("kind", "min", "max", "max-past", "length", "start", "end")
+KEYS: Final = ("kind", "min", "max", "max-past", "length", "start", "end")
 _LONGEST: Final = 10_000
 _DEFAULT_LENGTH: Final = 100
 _DIGITS_OF_A_HASH: Final = 64
@@ -48,8 +48,8 @@ def generated(column: str, kind: str, given: Mapping[str, Given], start: int) ->
     prefix = f"fields.{column}."
     own = {name.removeprefix(prefix): each for name, each in given.items() if name.startswith(prefix)}
     for key, each in own.items():
-        if key not in _KEYS:
-            raise Refused(each.start, f"{each.name}: datagen has no such option.", choice(key, _KEYS, "There are"))
+        if key not in KEYS:
+            raise Refused(each.start, f"{each.name}: datagen has no such option.", choice(key, KEYS, "There are"))
     if "kind" in own and own["kind"].value not in ("random", "sequence"):
         raise Refused(own["kind"].start, f"{own['kind'].value}: there is no such kind.", "Write random or sequence.")
     if "kind" in own and own["kind"].value == "sequence":

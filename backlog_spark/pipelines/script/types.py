@@ -9,9 +9,9 @@ from typing import Final
 
 from backlog_spark.pipelines.script.tokens import Cursor, Refused
 
-__all__ = ["spark_type"]
+__all__ = ["PLAIN", "spark_type"]
 
-_PLAIN: Final = {
+PLAIN: Final = {
     "BOOLEAN": "BOOLEAN", "TINYINT": "TINYINT", "SMALLINT": "SMALLINT", "INT": "INT", "INTEGER": "INT",
     "BIGINT": "BIGINT", "FLOAT": "FLOAT", "DOUBLE": "DOUBLE", "DATE": "DATE", "STRING": "STRING", "BYTES": "BINARY",
     "CHAR": "STRING", "VARCHAR": "STRING", "BINARY": "BINARY", "VARBINARY": "BINARY",
@@ -51,8 +51,8 @@ def _type(at: Cursor) -> str:
         made = f"{name}<{', '.join(inner)}>"
     elif name == "ROW":
         made = _row(at)
-    elif name in _PLAIN:
-        made = _PLAIN[name]
+    elif name in PLAIN:
+        made = PLAIN[name]
         given = _parameters(at)
         if made == "DECIMAL":
             made = f"DECIMAL({', '.join(given or ('10', '0'))})"
@@ -64,7 +64,7 @@ def _type(at: Cursor) -> str:
             elif not at.has("WITHOUT", "TIME", "ZONE") and at.next.is_word("WITH"):
                 raise at.refused("TIMESTAMP WITH TIME ZONE: there is no such type.", "Use TIMESTAMP_LTZ.")
     else:
-        hint = _INSTEAD.get(name, f"There are {', '.join([*_PLAIN, 'ARRAY', 'MAP', 'ROW'])}.")
+        hint = _INSTEAD.get(name, f"There are {', '.join([*PLAIN, 'ARRAY', 'MAP', 'ROW'])}.")
         raise Refused(token.start, f"{token.text}: there is no such type.", hint)
     _null(at)
     return made
