@@ -85,7 +85,7 @@ below it with its target's name. `--checkpoint` and `checkpoint=` override it. |
 * `TIMESTAMP(3)` is Spark's TIMESTAMP_NTZ. Only the watermark's column is a TIMESTAMP, in the session's time zone: set
   `table.local-time-zone` to `UTC`. Lengths of texts and precisions of times do not count. NOT NULL is not checked.
 * Rows of a target without a primary key are only added. A query whose results change needs a primary key, or `print`
-  or `blackhole`.
+  or `blackhole`. With a primary key, a row replaces the earlier row of its key.
 * A table of `kafka` needs `scan.startup.mode`. Flink's default, `group-offsets`, is not possible: the checkpoint has
   the positions.
 * `server-id` is a range of at least 16 ids.

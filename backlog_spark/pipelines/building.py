@@ -72,7 +72,7 @@ def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStre
         path = pipeline.at("transform", index)
         made = _by_sql(pipeline, transform, path, found, spark) if transform.sql else None
         stream = made or _by_function(pipeline, transform, path, found, spark)
-        if transform.columns or transform.only_inserts:
+        if transform.columns or transform.changes != "keep":
             from backlog_spark.pipelines.columns import with_columns
 
             stream = with_columns(pipeline, transform, (*path, "columns"), stream, spark)

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import METADATA, is_change_stream
+from backlog_spark.pipelines.upserts import as_upserts
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.translation import results_change
 
@@ -50,7 +51,7 @@ def with_columns(
     """
     schema = Schemas(spark).of(stream._node)
     changes = is_change_stream(schema)
-    if transform.only_inserts and (changes or results_change(stream._node)):
+    if transform.changes == "refuse" and (changes or results_change(stream._node)):
         raise pipeline.error(
             path, "The result's rows are updated or deleted, and the target takes only new rows.",
             "Give the target a primary key.",
@@ -75,7 +76,10 @@ def with_columns(
             text = text if column.dataType == wanted else f"CAST({text} AS {kind})"
         items.append(text if text == quoted(name) else f"{text} AS {quoted(name)}")
     hidden = [quoted(column.name) for column in schema if column not in shown]
-    return stream.map(*items, *hidden)
+    made = stream.map(*items, *hidden)
+    if transform.changes == "upsert" and not changes and not results_change(stream._node):
+        return made.transform(as_upserts)
+    return made
 
 
 def _count(columns: int) -> str:

@@ -97,7 +97,11 @@ class Transform(_Section):
     columns: dict[str, str | None] = Field(
         {}, description="Names of the result's columns in their order, each with its type or nothing to keep the type."
     )
-    only_inserts: bool = Field(False, description="Refuse a result whose rows are updated or deleted.")
+    changes: Literal["keep", "refuse", "upsert"] = Field(
+        "keep",
+        description="refuse: a result whose rows are updated or deleted is refused. upsert: rows that are no changes "
+        "replace those of their key in a sink of type delta_upsert, in their order. keep: rows stay as they are.",
+    )
     watermark: Watermark | None = Field(None, description="The event time of the result.")
 
 

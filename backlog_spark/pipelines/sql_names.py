@@ -163,6 +163,7 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
         sources = {**_of_sources(around, known), **sources}
         around = around.parent if around.is_subquery or around.is_udtf else None
     made = {each.alias.lower() for each in query.selects if isinstance(each, exp.Alias)}
+    items = {id(each): number for number, each in enumerate(query.selects)}
     group = query.args.get("group")
     calls = group.find_all(exp.Anonymous) if group else ()
     made |= {call.name.lower() for call in calls} & {"window", "session_window"}  # columns of their own
@@ -178,8 +179,20 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
             of, name = [sources[first]], column.parts[1].name.lower()
         else:
             of, name = [*sources.values()], first
-        if any(columns is None for columns in of) or first in made or name.startswith("_"):
+        if any(columns is None for columns in of) or name.startswith("_"):
             continue  # not known for sure; a source may add names that begin with _
+        inside = next((items[id(each)] for each in _above(column) if id(each) in items), None)
+        later = {each.alias.lower() for each in query.selects[inside:]} if inside is not None else set()
+        if first in made - later:  # an item may name an item before it
+            continue
         names = {each for columns in of for each in columns or ()}
         if name not in names:
             yield column, names
+
+
+def _above(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A part of a query, and all that it is in."""
+    found: exp.Expr | None = node
+    while found is not None:
+        yield found
+        found = found.parent

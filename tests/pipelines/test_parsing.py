@@ -361,11 +361,11 @@ transform:
   - name: numbers
     sql: SELECT value, value % 2 FROM made
     columns: {n: INT, odd: }
-    onlyInserts: true
+    changes: refuse
 sink: {type: print, identifier: it, standardError: yes}
 pipeline: {name: x, checkpoint: /c, functions: {twice: "jobs:twice"}}
 """)
     (transform,), (sink,) = made.transforms, made.sinks
-    assert (transform.columns, transform.only_inserts) == ({"n": "INT", "odd": None}, True)
+    assert (transform.columns, transform.changes) == ({"n": "INT", "odd": None}, "refuse")
     assert sink.arguments() == {"identifier": "it", "standard_error": True}
     assert made.pipeline.functions == {"twice": "jobs:twice"}

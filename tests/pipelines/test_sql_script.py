@@ -100,8 +100,8 @@ def test_a_whole_script() -> None:
     assert orders.watermark is not None
     assert (orders.watermark.column, orders.watermark.delay) == ("at", "5 second")
     assert (large.name, large.columns) == ("large", {"number": None, "cost": None})
-    assert (rows.sql, rows.columns, rows.only_inserts) == (
-        "SELECT * FROM large", {"number": "BIGINT", "cost": "DECIMAL(20, 2)"}, False
+    assert (rows.sql, rows.columns, rows.changes) == (
+        "SELECT * FROM large", {"number": "BIGINT", "cost": "DECIMAL(20, 2)"}, "upsert"
     )  # fmt: skip
     (sink,) = made.sinks
     assert sink.model_dump(exclude_unset=True) == {

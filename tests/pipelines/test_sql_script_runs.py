@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -13,7 +14,11 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.parsing import load
+from backlog_spark.pipelines.preflight import preflight
 from backlog_spark.pipelines.running import wait
+from backlog_spark.pipelines.scripts import explained_script
+from backlog_spark.spi.examination import Severity
 from tests.integration.topics import Topic
 
 from .test_running import rows_of, running, wait_for
@@ -230,6 +235,35 @@ def test_a_statement_set_over_csv_files(
 
 
 @pytest.mark.slow
+def test_a_function_and_rows_that_replace_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    """The last row of a key stays. A self-join reads its table twice."""
+    (tmp_path / "in").mkdir()
+    lines = [f'{{"k": {k}, "v": "v{n}"}}\n' for n, k in enumerate([1, 2, 1, 3, 1])]
+    (tmp_path / "in" / "a.json").write_text("".join(lines))
+    script = f"""
+    CREATE FUNCTION shout AS 'tests.pipelines.jobs.shout' LANGUAGE PYTHON;
+    CREATE TABLE f (k INT, v STRING) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/in', 'format' = 'json');
+    CREATE TABLE newest (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED)
+    WITH ('connector' = 'delta', 'table-path' = '{tmp_path}/newest');
+    CREATE TABLE pairs (k INT, v STRING, w STRING) WITH ('connector' = 'delta', 'table-path' = '{tmp_path}/pairs');
+    INSERT INTO newest WITH loud AS (SELECT k, shout(v) AS v FROM f) SELECT k, v FROM loud;
+    INSERT INTO pairs SELECT a.k, a.v, b.v FROM f AS a JOIN f AS b ON a.k = b.k WHERE a.v < b.v;
+    """
+    ran(spark, script, tmp_path / "c")
+    assert rows_of(spark, tmp_path / "newest") == Counter([(1, "V4"), (2, "V1"), (3, "V3")])
+    pairs = Counter([(1, "v0", "v2"), (1, "v0", "v4"), (1, "v2", "v4")])
+    assert rows_of(spark, tmp_path / "pairs") == pairs
+    with pytest.raises(BacklogError, match=r"script\.sql:8:23: The result's rows are updated or deleted"):
+        bs.sql_script(
+            spark,
+            script.replace("SELECT a.k, a.v, b.v", "SELECT a.k, a.v, max(b.v)").replace(
+                "WHERE a.v < b.v", "GROUP BY a.k, a.v"
+            ),
+            checkpoint=str(tmp_path / "c2"),
+        )
+
+
+@pytest.mark.slow
 def test_updates_and_deletes_are_printed(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -267,6 +301,37 @@ def test_updates_and_deletes_are_printed(
     assert rows[2:] == ["-U[1, 10]", "+U[1, 11]", "-D[2, 20]"]
     sums = [line for line in lines if line.startswith("s>")]
     assert sums == ["s> +I[30]", "s> -U[30]", "s> +U[31]", "s> -U[31]", "s> +U[11]"]
+
+
+@pytest.mark.slow
+def test_check_and_explain(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    """`check` compares the declared columns with the server's, and tells each at its place."""
+    for statement in (
+        "DROP DATABASE IF EXISTS looked",
+        "CREATE DATABASE looked",
+        "CREATE TABLE looked.t (id INT PRIMARY KEY, v INT)",
+    ):
+        mysql.execute(statement)
+    file = tmp_path / "looked.sql"
+    script = f"""\
+CREATE TABLE t (id INT, v BIGINT) WITH ('connector' = 'mysql-cdc', {at(mysql)}, 'database-name' = 'looked',
+  'password' = '', 'table-name' = 't');
+CREATE TABLE s (v BIGINT, n BIGINT, PRIMARY KEY (v) NOT ENFORCED)
+WITH ('connector' = 'delta', 'table-path' = '{tmp_path}/s');
+INSERT INTO s SELECT v, count(*) FROM t GROUP BY v;
+"""
+    file.write_text(script)
+    found = preflight(str(file), checkpoint=str(tmp_path / "c"))
+    assert [finding.problem for finding in found.findings if finding.severity is Severity.ERROR] == []
+    assert [table.name for table in found.tables] == ["looked.t"]
+    file.write_text(script.replace("v BIGINT)", "w BIGINT)").replace(" v,", " w,").replace("BY v", "BY w"))
+    mistakes = preflight(str(file), checkpoint=str(tmp_path / "c")).findings
+    told = {finding.subject: finding.problem for finding in mistakes if finding.severity is Severity.ERROR}
+    assert told == {f"{file}:1:25": "there is no column 'w'."}
+    file.write_text(script)
+    shown = explained_script(load(str(file), checkpoint=str(tmp_path / "c")), spark)
+    assert list(shown) == ["s"]
+    assert re.search(r"aggregate v_aggregate by v.*\n(.*\n)*.*source t_source: mysql_cdc", shown["s"])
 
 
 @pytest.mark.slow

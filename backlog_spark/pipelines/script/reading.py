@@ -34,6 +34,8 @@ _OF_PIPELINE: Final = {
 _OF_SPARK: Final = {"table.local-time-zone": "spark.sql.session.timeZone"}
 # Settings of Flink's client alone.
 _OF_CLIENT: Final = "sql-client."
+# What becomes of changes on the way to a sink.
+_CHANGES: Final = {"delta_append": "refuse", "delta_upsert": "upsert"}
 _CLOCK: Final = re.compile(r"PROCTIME\s*\(\s*\)", re.I)
 
 _Item = tuple[str, tuple[Place, ...]]
@@ -234,9 +236,7 @@ class _Writer:
         written = {column.name: column.type for column in table.columns if column.is_physical}
         given = {token.value: written[token.value] for token in insert.columns if token.value in written} or written
         name = self._unique(f"{table.name}_rows")
-        self._transform(
-            name, start, *self._places.written(insert.sql), columns=given, onlyInserts=kind == "delta_append"
-        )
+        self._transform(name, start, *self._places.written(insert.sql), columns=given, changes=_CHANGES.get(kind))
         if len(given) < len(written) or list(given) != list(written):
             inner, name = name, self._unique(f"{table.name}_all_rows")
             items = [quoted(c) if c in given else f"NULL::{type_} AS {quoted(c)}" for c, type_ in written.items()]
