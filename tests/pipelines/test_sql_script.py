@@ -90,13 +90,12 @@ def test_a_whole_script() -> None:
         "valueFormat": "csv", "kafka.fetch.max.bytes": "7", "sep": "|", "mode": "DROPMALFORMED", "escape": "",
         "schema": "`id` BIGINT, `at` TIMESTAMP_NTZ, `price` DECIMAL(10, 2), `quantity` INT",
     }  # fmt: skip
-    orders, large, rows = made.transforms
-    assert orders.sql is not None
-    assert " ".join(orders.sql.split()) == (
-        "SELECT `id`, `at`, price * quantity AS `cost`, `price`, `quantity` FROM ( SELECT `id`::BIGINT AS `id`, "
-        "CAST(`at`::TIMESTAMP_NTZ AS TIMESTAMP) AS `at`, `price`::DECIMAL(10, 2) AS `price`, `quantity`::INT AS "
-        "`quantity` FROM orders_source)"
-    )
+    columns, orders, large, rows = made.transforms
+    assert [" ".join((each.sql or "").split()) for each in (columns, orders)] == [
+        "SELECT `id`::BIGINT AS `id`, CAST(`at`::TIMESTAMP_NTZ AS TIMESTAMP) AS `at`, `price`::DECIMAL(10, 2) AS "
+        "`price`, `quantity`::INT AS `quantity` FROM orders_source",
+        "SELECT `id`, `at`, price * quantity AS `cost`, `price`, `quantity` FROM orders_columns",
+    ]
     assert orders.watermark is not None
     assert (orders.watermark.column, orders.watermark.delay) == ("at", "5 second")
     assert (large.name, large.columns) == ("large", {"number": None, "cost": None})

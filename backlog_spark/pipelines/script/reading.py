@@ -75,10 +75,10 @@ def script_document(text: str, environment: Mapping[str, str], name: str, checkp
     return document
 
 
-def _select(items: list[_Item], source: str, here: tuple[Place, ...], inner: tuple[Place, ...] = ()) -> _Item:
-    """A SELECT with a line for each item. ``here``: the rest's place; ``inner``: those of a query in ``source``."""
+def _select(items: list[_Item], source: str, here: Place) -> _Item:
+    """A SELECT with lines of its own for each item, so that a mistake in it has its place. ``here``: the rest's."""
     text = "SELECT\n" + ",\n".join(each for each, _ in items) + f"\nFROM {source}"
-    return text, (*here, *(line for _, lines in items for line in lines), *here, *inner)
+    return text, (here, *(line for _, lines in items for line in lines), here)
 
 
 class _Writer:
@@ -177,12 +177,13 @@ class _Writer:
         self._add("source", table.start, {"type": (kind, table.start), "name": (name, table.start), **own, **options})
         if is_whole:
             return
-        # Each item has lines of its own, so that a mistake in it has its place.
-        here = (self._places.of(table.start),)
-        sql, lines = _select(items, name, here)
-        if len(computed := self._computed(table)) > len(items):
-            sql, lines = _select(computed, f"(\n{sql})", here, lines)
-        self._transform(table.name, table.start, sql, lines, watermark=watermark)
+        here = self._places.of(table.start)
+        computed = self._computed(table)
+        if len(computed) > len(items):  # they name columns of the declared types
+            inner = self._unique(f"{table.name}_columns")
+            self._transform(inner, table.start, *_select(items, name, here))
+            items, name = computed, inner
+        self._transform(table.name, table.start, *_select(items, name, here), watermark=watermark)
 
     def _watermark(self, table: Table) -> dict[str, str]:
         if table.watermark is None:
