@@ -370,7 +370,7 @@ def test_a_killed_script_goes_on_where_it_was(spark: SparkSession, kafka: KafkaS
     def commits() -> int:
         return len([*(tmp_path / "c" / "copy" / "commits").glob("[0-9]*")])
 
-    with running(file, log, **given) as process:
+    with running(file, log, "sql", **given) as process:
         wait_for(lambda: commits() >= 3 or process.poll() is not None, "three commits", every_s=0.01)
         assert process.poll() is None, log.read_text()
         os.killpg(process.pid, signal.SIGKILL)
