@@ -54,10 +54,11 @@ if TYPE_CHECKING:
         WindowFunction,
     )
     from backlog_spark.operators.windows.triggers import CountTrigger, PurgingTrigger, Trigger, TriggerResult
+    from backlog_spark.pipelines.scripts import sql_script
     from backlog_spark.runner.handle import JobStatus
     from backlog_spark.runner.query import BacklogQuery
     from backlog_spark.runner.query_progress import BacklogProgress, Switch
-    from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
+    from backlog_spark.sinks import BlackHole, DeltaAppend, DeltaTables, DeltaUpsert, Print, Sink
     from backlog_spark.spark.jvm.session import register
     from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
@@ -74,6 +75,7 @@ __all__ = [
     "BacklogProgress",
     "BacklogQuery",
     "BacklogStream",
+    "BlackHole",
     "CoGroupFunction",
     "CountTrigger",
     "CumulativeEventTimeWindows",
@@ -94,6 +96,7 @@ __all__ = [
     "NativeHybrid",
     "NativeQuery",
     "OutputTag",
+    "Print",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
@@ -130,6 +133,7 @@ __all__ = [
     "register",
     "source",
     "sql",
+    "sql_script",
     "stream",
     "verify",
     "verify_tables",
@@ -147,6 +151,7 @@ _MODULES = {
     "CoGroupFunction": "operators.windows.functions",
     "CountTrigger": "operators.windows.triggers",
     "CumulativeEventTimeWindows": "operators.windows.assigners",
+    "BlackHole": "sinks",
     "DeltaAppend": "sinks",
     "DeltaTables": "sinks",
     "DeltaUpsert": "sinks",
@@ -164,6 +169,7 @@ _MODULES = {
     "MapState": "operators.process.functions",
     "NativeHybrid": "native.hybrid",
     "OutputTag": "operators.process.functions",
+    "Print": "sinks",
     "ProcessJoinFunction": "operators.joins.process",
     "ProcessWindowFunction": "operators.windows.functions",
     "ProcessingTimeSessionWindows": "operators.windows.assigners",
@@ -200,6 +206,7 @@ _MODULES = {
     "register": "spark.jvm.session",
     "source": "api.streams",
     "sql": "streamsql.queries",
+    "sql_script": "pipelines.scripts",
     "stream": "api.streams",
     "verify": "verification.verify",
     "verify_tables": "verification.verify",

@@ -11,7 +11,7 @@ from backlog_spark.runner.metrics import metrics_table
 from backlog_spark.spark.jvm.internals import SEEN, SWITCH
 from backlog_spark.spark.jvm.internals import table as internals_table
 
-from . import errors, hybrid, mysql_cdc
+from . import errors, hybrid, mysql_cdc, scripts
 
 HERE = Path(__file__).parent
 
@@ -107,6 +107,7 @@ def pages() -> dict[str, str]:
         **errors.pages(),
         **hybrid.pages(),
         **mysql_cdc.pages(),
+        **scripts.pages(),
         "pipeline.schema.json": json.dumps(pipeline_schema(), indent=1, ensure_ascii=False),
     }
 

@@ -17,17 +17,19 @@ from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import (
+    BlackHoleSink,
     DeltaAppendSink,
     DeltaUpsertSink,
     Output,
     Pipeline,
+    PrintSink,
     PythonSink,
     SinkSection,
     Transform,
     Watermark,
 )
 from backlog_spark.pipelines.sql_names import unknown_names
-from backlog_spark.sinks import DeltaAppend, DeltaTables, DeltaUpsert, Sink
+from backlog_spark.sinks import BlackHole, DeltaAppend, DeltaTables, DeltaUpsert, Print, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,12 +61,17 @@ def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStre
         With the place of the SQL or function in the file.
     """
     found: dict[str, BacklogStream] = {}
+    _register(pipeline, spark)
     for index, declared in enumerate(pipeline.sources):
         found[declared.section.name] = _timed(source_of(pipeline, index), declared.section.watermark)
     for index, transform in enumerate(pipeline.transforms):
         path = pipeline.at("transform", index)
         made = _by_sql(pipeline, transform, path, found, spark) if transform.sql else None
         stream = made or _by_function(pipeline, transform, path, found, spark)
+        if transform.columns or transform.changes != "keep":
+            from backlog_spark.pipelines.columns import with_columns
+
+            stream = with_columns(pipeline, transform, (*path, "columns"), stream, spark)
         found[transform.name] = _timed(stream, transform.watermark)
     return found
 
@@ -85,6 +92,10 @@ def sink_of(pipeline: Pipeline, output: Output) -> Sink:
             made = DeltaUpsert(**arguments)
         elif isinstance(section, DeltaAppendSink):
             made = DeltaAppend(**arguments)
+        elif isinstance(section, PrintSink):
+            made = Print(**arguments)
+        elif isinstance(section, BlackHoleSink):
+            made = BlackHole()
         elif isinstance(section, PythonSink):
             made = _called(pipeline, section, path, arguments)
         else:
@@ -109,7 +120,11 @@ def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
             except PipelineError as error:
                 yield error
         streams[transform.name] = None
-    named = [
+    functions = pipeline.pipeline.functions
+    named: list[tuple[str, Path]] = [
+        (function, ("pipeline", "functions", name)) for name, function in functions.items()
+    ]
+    named += [
         (output.section.function, (*output.path, "function"))
         for output in pipeline.outputs()
         if isinstance(output.section, PythonSink)
@@ -120,6 +135,20 @@ def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
                 _imported(pipeline, name, path)
             except PipelineError as error:
                 yield error
+
+
+def _register(pipeline: Pipeline, spark: SparkSession) -> None:
+    """Give SQL the pipeline's functions."""
+    for name, function in pipeline.pipeline.functions.items():
+        path: Path = ("pipeline", "functions", name)
+        with required("SQL"):
+            from backlog_spark.streamsql.functions import register_functions
+        try:
+            register_functions(spark, {name: _imported(pipeline, function, path)})
+        except PipelineError:
+            raise
+        except BacklogError as error:
+            raise pipeline.error(path, error.problem, error.hint) from None
 
 
 def _timed(stream: BacklogStream, watermark: Watermark | None) -> BacklogStream:
@@ -136,13 +165,13 @@ def _by_sql(
         from backlog_spark.streamsql.refusals import SqlError
 
     query = transform.sql or ""
-    named = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
+    named: dict[str, Any] = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
     try:
-        for problem in unknown_names(query, dict.fromkeys(streams), functions=False)[0]:
+        for problem in unknown_names(query, dict.fromkeys(streams), functions=False, dialect=transform.dialect)[0]:
             raise problem
-        return sql(spark, query, **named)
+        return sql(spark, query, dialect=transform.dialect, **named)
     except SqlError as error:
-        raise pipeline.error((*path, "sql"), error.problem, error.hint) from None
+        raise pipeline.sql_error((*path, "sql"), error) from None
 
 
 def _by_function(

@@ -6,12 +6,15 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.yaml_faults import explained
+
+if TYPE_CHECKING:
+    from backlog_spark.streamsql.refusals import SqlError
 
 __all__ = ["Document", "Fault", "Path", "PipelineError", "Place"]
 
@@ -84,6 +87,10 @@ class Document:
         Where a key's name or a list's item begins.
     values : dict
         Where a value begins.
+    names : dict
+        How the file names a key, if not by the path's last part: an option of Flink's.
+    lines : dict
+        Where each line of a text begins, if the text stands in the file as it is, such as SQL in a script.
     hidden : dict
         Values of variables, and how the file names them.
     faults : list
@@ -94,6 +101,8 @@ class Document:
     texts: dict[Path, str] = field(default_factory=dict, repr=False)
     places: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
+    names: dict[Path, str] = field(default_factory=dict)
+    lines: dict[Path, tuple[Place, ...]] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict, repr=False)
     faults: list[Fault] = field(default_factory=list)
 
@@ -145,13 +154,50 @@ class Document:
 
     def fault(self, path: Path, problem: str, hint: str = "") -> None:
         """Note a mistake at a key or item."""
+        if path in self.names:
+            ours, theirs = path[-1], self.names[path]
+            problem = re.sub(rf"^{re.escape(str(ours))}(?=: )", lambda _: theirs, problem)
+            hint = hint.replace(f"leave out {ours}.", f"leave out {theirs}.")
         self.faults.append(Fault(self.place(path), self.redacted(problem), self.redacted(hint)))
+
+    def sql_fault(self, path: Path, error: SqlError) -> Fault:
+        """A mistake in SQL. Its place is that of the SQL if the text does not stand in the file as it is."""
+        if path not in self.lines:
+            return Fault(self.place(path), self.redacted(error.problem), self.redacted(error.hint))
+        begin = self.lines[path][error.line - 1]
+        place = Place(begin.line, begin.column + error.column - 1)
+        return Fault(place, self.redacted(error.without_place), self.redacted(error.hint))
 
     def redacted(self, text: str) -> str:
         """A text without values of variables: these are shown as the file names them."""
         for value in sorted(self.hidden, key=len, reverse=True):
             text = text.replace(value, self.hidden[value])
         return text
+
+    def with_variables(self, text: str, path: Path, environment: Mapping[str, str]) -> str:
+        """A text with the values of its variables. A variable that is missing is a fault."""
+        return _VARIABLE.sub(lambda found: self._variable(found, path, environment), text)
+
+    def _variable(self, found: re.Match[str], path: Path, environment: Mapping[str, str]) -> str:
+        name, default = found[1], found[2]
+        if found[0] == "$${":
+            return "${"
+        if name is None:
+            self.fault(path, "${ begins no variable.", "Write ${NAME}, ${NAME:-default}, or $${ for the text ${.")
+            return ""
+        value: str | None = environment.get(name, default)
+        if value == "" and default is not None:
+            value = default  # as in a shell
+        if value is None:
+            near = difflib.get_close_matches(name, environment, 1, 0.8)
+            hint = f"Did you mean ${{{near[0]}}}? " if near else ""
+            self.fault(
+                path, f"The environment has no variable {name}.", f"{hint}Set it, or write ${{{name}:-default}}."
+            )
+            return ""
+        if name in environment and len(value) >= _SHORTEST_HIDDEN:
+            self.hidden[value] = f"${{{name}}}"
+        return value
 
 
 class _Reader:
@@ -210,7 +256,7 @@ class _Reader:
             document.fault(path, "Half of a surrogate pair is no character.", "Write the character itself.")
             text = ""
         node.value = text
-        made = _VARIABLE.sub(lambda found: self._replaced(found, path), text)
+        made = document.with_variables(text, path, self._environment)
         document.texts[path] = made
         if made != text:
             return made
@@ -218,27 +264,6 @@ class _Reader:
             return self._loader.construct_object(node)  # type: ignore[no-untyped-call,unused-ignore]
         except (yaml.YAMLError, ValueError, LookupError, AttributeError):  # such as !!int x, !!timestamp x
             return text
-
-    def _replaced(self, found: re.Match[str], path: Path) -> str:
-        document, name, default = self._document, found[1], found[2]
-        if found[0] == "$${":
-            return "${"
-        if name is None:
-            document.fault(path, "${ begins no variable.", "Write ${NAME}, ${NAME:-default}, or $${ for the text ${.")
-            return ""
-        value: str | None = self._environment.get(name, default)
-        if value == "" and default is not None:
-            value = default  # as in a shell
-        if value is None:
-            near = difflib.get_close_matches(name, self._environment, 1, 0.8)
-            hint = f"Did you mean ${{{near[0]}}}? " if near else ""
-            document.fault(
-                path, f"The environment has no variable {name}.", f"{hint}Set it, or write ${{{name}:-default}}."
-            )
-            return ""
-        if name in self._environment and len(value) >= _SHORTEST_HIDDEN:
-            document.hidden[value] = f"${{{name}}}"
-        return value
 
 
 def _place(node: yaml.Node) -> Place:

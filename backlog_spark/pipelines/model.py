@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -17,8 +17,12 @@ from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import SettingError
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError
 
+if TYPE_CHECKING:
+    from backlog_spark.streamsql.refusals import SqlError
+
 __all__ = [
     "SINKS",
+    "BlackHoleSink",
     "DeclaredSource",
     "DeltaAppendSink",
     "DeltaTablesSink",
@@ -26,6 +30,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "PipelineSection",
+    "PrintSink",
     "PythonSink",
     "Route",
     "SinkSection",
@@ -88,7 +93,16 @@ class Transform(_Section):
         description="module:function. It is called with the streams that its parameters name, and returns a stream. A "
         "parameter named spark is the session.",
     )
+    dialect: Literal["spark", "flink"] = Field("spark", description="Whose SQL it is (docs/sql.md).")
     arguments: dict[str, Any] = Field({}, description="More arguments of the function.")
+    columns: dict[str, str | None] = Field(
+        {}, description="Names of the result's columns in their order, each with its type or nothing to keep the type."
+    )
+    changes: Literal["keep", "refuse", "upsert"] = Field(
+        "keep",
+        description="refuse: a result whose rows are updated or deleted is refused. upsert: rows that are no changes "
+        "replace those of their key in a sink of type delta_upsert, in their order. keep: rows stay as they are.",
+    )
     watermark: Watermark | None = Field(None, description="The event time of the result.")
 
 
@@ -188,10 +202,26 @@ class PythonSink(SinkSection):
         return dict(self.options)
 
 
+class PrintSink(SinkSection):
+    """Prints rows as Flink does: `backlog_spark.Print`."""
+
+    type: Literal["print"]
+    identifier: str = Field("", description="Text before each row.")
+    standard_error: bool = Field(False, description="Print to stderr.")
+
+
+class BlackHoleSink(SinkSection):
+    """Computes all rows and drops them: `backlog_spark.BlackHole`."""
+
+    type: Literal["blackhole"]
+
+
 SINKS: Final[dict[str, type[SinkSection]]] = {
     "delta_append": DeltaAppendSink,
     "delta_upsert": DeltaUpsertSink,
     "delta_tables": DeltaTablesSink,
+    "print": PrintSink,
+    "blackhole": BlackHoleSink,
     "python": PythonSink,
 }
 """The types of sinks."""
@@ -209,6 +239,9 @@ class PipelineSection(_Section):
         None, description="Commit interval while a source is in backlog; 0: one commit when all have left it."
     )
     available_now: bool = Field(False, description="Read the present data, then end.")
+    functions: dict[str, str] = Field(
+        {}, description="Functions for SQL: the name there, and module:function of a Python function."
+    )
     settings: dict[str, str] = Field({}, description="Spark's settings, and those of docs/settings.md.")
 
 
@@ -283,6 +316,10 @@ class Pipeline:
         """The error for a mistake that is found later, at a key of the file."""
         redacted = self.document.redacted
         return PipelineError(self.file, [Fault(self.document.place(path), redacted(problem), redacted(hint))])
+
+    def sql_error(self, path: Path, error: SqlError) -> PipelineError:
+        """The error for a mistake in a transform's SQL."""
+        return PipelineError(self.file, [self.document.sql_fault(path, error)])
 
     def input_of(self, sink: SinkSection) -> str:
         """The stream that a sink gets."""

@@ -28,22 +28,30 @@ from backlog_spark.pipelines.model import (
     keys_of,
     told,
 )
+from backlog_spark.pipelines.script.reading import script_document
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options, discover
 
-__all__ = ["FORMATS", "load", "parse"]
+__all__ = ["FORMATS", "SCRIPT", "load", "parse", "parse_script"]
 
 _SECTIONS: Final = ("source", "transform", "route", "sink", "pipeline")
 _ARGUMENTS: Final = "arguments"
 # YAML is read at about 1 MB in ten seconds. A pipeline has a few KB.
 _MOST_BYTES: Final = 1_000_000
+SCRIPT: Final = ".sql"
+"""How the name of a script ends."""
 FORMATS: Final = ("avro", "csv", "delta", "json", "kafka", "orc", "parquet", "rate", "text", "xml")
 """Spark's own streaming sources. Their options are not checked."""
 
 _Section = TypeVar("_Section", bound=BaseModel)
 
 
-def load(file: str, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a file.
+def load(file: str, environment: Mapping[str, str] | None = None, *, checkpoint: str | None = None) -> Pipeline:
+    """Read and check a file: YAML, or a Flink SQL script if its name ends with ``.sql``.
+
+    Parameters
+    ----------
+    checkpoint : str, optional
+        Of a script: the directory for its queries' checkpoints, instead of the script's own setting.
 
     Raises
     ------
@@ -63,12 +71,28 @@ def load(file: str, environment: Mapping[str, str] | None = None) -> Pipeline:
         raise BacklogError(
             f"{file} cannot be read: {told}.", "Name a pipeline's file; backlog-spark init writes one."
         ) from None
-    return parse(text, file, os.environ if environment is None else environment)
+    environment = os.environ if environment is None else environment
+    if file.lower().endswith(SCRIPT):
+        return parse_script(text, file, environment, checkpoint=checkpoint)
+    return parse(text, file, environment)
 
 
 def parse(text: str, file: str = "pipeline.yaml", environment: Mapping[str, str] | None = None) -> Pipeline:
     """Check a file's text. See `load`."""
-    document = Document.read(text, file, environment or {})
+    return _made(Document.read(text, file, environment or {}), file)
+
+
+def parse_script(
+    text: str, file: str = "script.sql", environment: Mapping[str, str] | None = None, *, checkpoint: str | None = None
+) -> Pipeline:
+    """Check a Flink SQL script (docs/scripts.md). See `load`."""
+    document = script_document(text, environment or {}, FilePath(file).stem, checkpoint)
+    if document.faults:
+        raise PipelineError(file, document.faults)
+    return _made(document, file)
+
+
+def _made(document: Document, file: str) -> Pipeline:
     made = _Parser(document, file).pipeline()
     if made is None or document.faults:
         raise PipelineError(file, document.faults or [Fault(Place(1, 1), "This is no pipeline.")])

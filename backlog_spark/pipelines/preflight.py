@@ -22,7 +22,14 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import check_functions
 from backlog_spark.pipelines.document import PipelineError
 from backlog_spark.pipelines.locations import local_path
-from backlog_spark.pipelines.model import DeclaredSource, DeltaTablesSink, DeltaUpsertSink, Pipeline
+from backlog_spark.pipelines.model import (
+    BlackHoleSink,
+    DeclaredSource,
+    DeltaTablesSink,
+    DeltaUpsertSink,
+    Pipeline,
+    PrintSink,
+)
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.resuming import compared
 from backlog_spark.pipelines.sql_names import Columns, unknown_names
@@ -74,10 +81,13 @@ class Report:
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-def preflight(file: str) -> Report:
-    """Check a pipeline without starting Spark. Connects to its servers and reads no rows."""
+def preflight(file: str, *, checkpoint: str | None = None) -> Report:
+    """Check a pipeline without starting Spark. Connects to its servers and reads no rows.
+
+    ``checkpoint`` is as in `load`.
+    """
     try:
-        pipeline = load(file)
+        pipeline = load(file, checkpoint=checkpoint)
     except PipelineError as error:
         return Report(
             tuple(
@@ -105,9 +115,9 @@ def preflight(file: str) -> Report:
                 findings += _first_start(declared, told)
     findings += _transforms(pipeline, columns)
     for sink in pipeline.sinks:
-        checkpoint = local_path(pipeline.checkpoint_of(sink))
-        if checkpoint is not None and _has_begun(checkpoint):
-            findings += compared(pipeline, sink, checkpoint, reached)
+        where = local_path(pipeline.checkpoint_of(sink))
+        if where is not None and _has_begun(where):
+            findings += compared(pipeline, sink, where, reached)
     findings += _targets(pipeline, tables)
     return Report(tuple(_redacted(pipeline, finding) for finding in findings), tuple(tables))
 
@@ -130,7 +140,8 @@ def _packages(pipeline: Pipeline) -> Iterator[Finding]:
         check_pyspark()
     except BacklogError as problem:
         yield _error("pyspark", problem)
-    needed = {"delta": "a Delta sink", "deltalake": "a Delta sink"}
+    has_delta = any(not isinstance(each.section, PrintSink | BlackHoleSink) for each in pipeline.outputs())
+    needed = {"delta": "a Delta sink", "deltalake": "a Delta sink"} if has_delta else {}
     if any(declared.section.type == "mysql_cdc" for declared in pipeline.sources):
         needed |= {"pymysql": "mysql_cdc", "cryptography": "mysql_cdc"}
     if any(transform.sql for transform in pipeline.transforms):
@@ -223,25 +234,28 @@ def _java() -> Iterator[Finding]:
 def _transforms(pipeline: Pipeline, columns: Mapping[str, Columns]) -> Iterator[Finding]:
     """SQL and functions. ``columns``: of each source."""
     streams: dict[str, Columns] = {**columns}
-    adds_functions = any(_FUNCTIONS.match(name) for name in pipeline.pipeline.settings)
+    given = pipeline.pipeline
+    adds_functions = bool(given.functions) or any(_FUNCTIONS.match(name) for name in given.settings)
     for index, transform in enumerate(pipeline.transforms):
         made: Columns = None
         # Without the package, the finding about packages says so.
         if transform.sql and importlib.util.find_spec("sqlglot"):
-            place = pipeline.document.place((*pipeline.at("transform", index), "sql"))
-            problems: Sequence[BacklogError] = ()
+            from backlog_spark.streamsql.refusals import SqlError
+
+            path = (*pipeline.at("transform", index), "sql")
+            problems: Sequence[SqlError] = ()
             try:
-                problems, made = unknown_names(transform.sql, streams, functions=not adds_functions)
-            except BacklogError as error:
+                problems, made = unknown_names(
+                    transform.sql, streams, functions=not adds_functions, dialect=transform.dialect
+                )
+            except SqlError as error:
                 problems = [error]
             for problem in problems:
-                yield _error(f"{pipeline.file}:{place.line}:{place.column}", problem)
+                yield _of_fault(pipeline, pipeline.sql_error(path, problem))
+            made = {name.lower() for name in transform.columns} or made
         streams[transform.name] = made
     for broken in check_functions(pipeline):
-        fault = broken.faults[0]
-        yield Finding(
-            Severity.ERROR, f"{pipeline.file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint
-        )
+        yield _of_fault(pipeline, broken)
     for sink in pipeline.sinks:
         names = streams.get(pipeline.input_of(sink)) if pipeline.input_of(sink) not in columns else None
         lost = [key for key in getattr(sink, "keys", None) or [] if names is not None and key.lower() not in names]
@@ -250,6 +264,13 @@ def _transforms(pipeline: Pipeline, columns: Mapping[str, Columns]) -> Iterator[
                 Severity.ERROR, f"sink {sink.name}", f"{pipeline.input_of(sink)} has no column {lost[0]} of keys.",
                 f"Its columns are {', '.join(sorted(names))}.",
             )  # fmt: skip
+
+
+def _of_fault(pipeline: Pipeline, error: PipelineError) -> Finding:
+    (fault,) = error.faults
+    return Finding(
+        Severity.ERROR, f"{pipeline.file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint
+    )
 
 
 def _columns(declared: DeclaredSource, found: Examination | None) -> Columns:

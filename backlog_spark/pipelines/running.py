@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
-from backlog_spark.pipelines.model import Pipeline
+from backlog_spark.pipelines.model import Pipeline, PrintSink
 from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta.sink import DeltaSink
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoppedAtOnce",
+    "configure",
     "ended",
     "session_for",
     "sigterm_as_ctrl_c",
@@ -68,10 +69,7 @@ def session_for(pipeline: Pipeline) -> SparkSession:
     use_directory(pipeline)
     settings, active = dict(pipeline.pipeline.settings), SparkSession.getActiveSession()
     if active is not None:
-        for name, text in settings.items():
-            if active.conf.get(name, None) != text:
-                _set(active, name, text)
-        register(active)
+        configure(pipeline, active)
         return active
     own = {"spark.app.name": pipeline.pipeline.name, "spark.ui.showConsoleProgress": "false"}
     settings = {**own, **_DELTA, **settings}
@@ -81,6 +79,21 @@ def session_for(pipeline: Pipeline) -> SparkSession:
     made: SparkSession = SparkSession.builder.config(map={**settings}).getOrCreate()
     register(made)
     return made
+
+
+def configure(pipeline: Pipeline, spark: SparkSession) -> None:
+    """Give a running session the pipeline's settings, and register the sources.
+
+    Raises
+    ------
+    BacklogError
+        A setting only counts when Spark starts.
+    """
+    use_directory(pipeline)
+    for name, text in pipeline.pipeline.settings.items():
+        if spark.conf.get(name, None) != text:
+            _set(spark, name, text)
+    register(spark)
 
 
 def _has_context() -> bool:
@@ -109,7 +122,10 @@ def start(pipeline: Pipeline, spark: SparkSession) -> list[BacklogQuery]:
     settings = pipeline.pipeline
     started: list[BacklogQuery] = []
     for sink in pipeline.sinks:
-        writer: BacklogStreamWriter = streams[pipeline.input_of(sink)].write(pipeline.query_name(sink))
+        stream = streams[pipeline.input_of(sink)]
+        if isinstance(sink, PrintSink):
+            stream = stream.changes()  # it shows what was before, too
+        writer: BacklogStreamWriter = stream.write(pipeline.query_name(sink))
         writer = writer.trigger(
             processing_time=settings.interval,
             interval_during_backlog=settings.interval_during_backlog,

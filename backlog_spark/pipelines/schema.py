@@ -32,7 +32,7 @@ def pipeline_schema() -> dict[str, Any]:
 
     section(Source)
     base = definitions.pop("Source")
-    sources = [_source(base, name, documented_options(name)) for name in ("mysql_cdc", "hybrid")]
+    sources = [_source(base, name, documented_options(name)) for name in ("mysql_cdc", "hybrid", "datagen")]
     sources.append(_source(base, FORMATS, ()))
     definitions["source"] = {"oneOf": sources}
     definitions["sink"] = {"oneOf": [section(kind) for kind in SINKS.values()]}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
     from sqlglot.optimizer.scope import Scope
 
+    from backlog_spark.streamsql.parsing import Dialect
     from backlog_spark.streamsql.refusals import SqlError
 
 __all__ = ["Columns", "unknown_names"]
@@ -38,7 +39,7 @@ _FUNCTIONS: Final = frozenset(
 
 
 def unknown_names(
-    text: str, streams: Mapping[str, Columns], *, functions: bool = True
+    text: str, streams: Mapping[str, Columns], *, functions: bool = True, dialect: Dialect = "spark"
 ) -> tuple[list[SqlError], Columns]:
     """The errors that a query has for sure, and the columns of its result.
 
@@ -50,6 +51,7 @@ def unknown_names(
         The streams that it may read.
     functions : bool
         Whether Spark has only its own functions, so that others are errors. Default true.
+    dialect : {"spark", "flink"}
 
     Raises
     ------
@@ -62,7 +64,7 @@ def unknown_names(
 
     from backlog_spark.streamsql.parsing import parsed
 
-    statement, query = parsed(text)
+    statement, query = parsed(text, dialect)
     known = {name.lower(): columns for name, columns in streams.items()}
     inner = {each.alias_or_name.lower() for each in query.find_all(exp.CTE)}
     found = []
@@ -163,6 +165,7 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
         sources = {**_of_sources(around, known), **sources}
         around = around.parent if around.is_subquery or around.is_udtf else None
     made = {each.alias.lower() for each in query.selects if isinstance(each, exp.Alias)}
+    items = {id(each): number for number, each in enumerate(query.selects)}
     group = query.args.get("group")
     calls = group.find_all(exp.Anonymous) if group else ()
     made |= {call.name.lower() for call in calls} & {"window", "session_window"}  # columns of their own
@@ -170,14 +173,28 @@ def _unknown_columns(scope: Scope, known: Mapping[str, Columns]) -> Iterator[tup
         first = column.parts[0].name.lower()
         if isinstance(column.this, exp.Star) or column.find_ancestor(exp.Select) is not query:
             continue
+        if column.name.lower() == "proctime" and column.find_ancestor(exp.Version):
+            continue  # the processing time, which needs no column
         if first in sources:
             if len(column.parts) == 1:
                 continue
             of, name = [sources[first]], column.parts[1].name.lower()
         else:
             of, name = [*sources.values()], first
-        if any(columns is None for columns in of) or first in made or name.startswith("_"):
+        if any(columns is None for columns in of) or name.startswith("_"):
             continue  # not known for sure; a source may add names that begin with _
+        inside = next((items[id(each)] for each in _above(column) if id(each) in items), None)
+        later = {each.alias.lower() for each in query.selects[inside:]} if inside is not None else set()
+        if first in made - later:  # an item may name an item before it
+            continue
         names = {each for columns in of for each in columns or ()}
         if name not in names:
             yield column, names
+
+
+def _above(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A part of a query, and all that it is in."""
+    found: exp.Expr | None = node
+    while found is not None:
+        yield found
+        found = found.parent

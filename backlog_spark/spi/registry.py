@@ -55,6 +55,7 @@ ENTRY_POINTS: Final = "backlog_spark.connectors"
 CONNECTORS: dict[str, tuple[str, str]] = {
     "mysql_cdc": ("backlog_spark.connectors.mysql_cdc", "MySqlCdcDataSource"),
     "hybrid": ("backlog_spark.connectors.hybrid", "HybridDataSource"),
+    "datagen": ("backlog_spark.connectors.datagen", "DatagenDataSource"),
 }
 
 # Formats that keep files of their own outside the checkpoint, in the directory of the option ``metadataLocation``.

@@ -34,6 +34,11 @@ class SqlError(BacklogError):
         self.column = column
         super().__init__(f"SQL, line {line}, column {column}: {problem}", hint)
 
+    @property
+    def without_place(self) -> str:
+        """The problem, for a message that shows another place."""
+        return self.problem.removeprefix(f"SQL, line {self.line}, column {self.column}: ")
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_restore, (self.problem, self.hint, self.line, self.column))
 

@@ -55,6 +55,10 @@ _EXAMPLES: Final = {
     "report": ("backlog-spark report /lake/_checkpoints/orders -o orders.html",),
     "reset": ("backlog-spark reset", "backlog-spark reset orders.yaml --target --yes"),
     "run": ("backlog-spark run", "DB_PASSWORD=secret backlog-spark run orders.yaml"),
+    "sql": (
+        "backlog-spark sql clicks.sql --checkpoint /lake/_checkpoints/clicks",
+        "backlog-spark sql clicks.sql --explain",
+    ),
     "ui": ("backlog-spark ui /lake/_checkpoints/orders /lake/_checkpoints/totals --port 8900",),
     "verify": ("backlog-spark verify", "backlog-spark verify orders.yaml --repair"),
 }

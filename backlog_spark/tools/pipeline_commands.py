@@ -21,6 +21,7 @@ from backlog_spark.tools.output import say, show, table, tell, tell_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from backlog_spark.pipelines.model import Pipeline
     from backlog_spark.spi.examination import Examination, Finding, FoundTable
     from backlog_spark.verification.result import Verification
 
@@ -31,12 +32,13 @@ _STOPPED = 130
 
 def add_pipeline_commands(group: click.Group) -> None:
     """Add the commands to the group."""
-    for command in (run, check, init, reset, verify):
+    for command in (run, sql, check, init, reset, verify):
         group.add_command(command)
 
 
 _file = click.argument("file", default="pipeline.yaml")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_checkpoint = click.option("--checkpoint", help="Of a script: directory for the checkpoints of its queries.")
 
 
 def _verification(sink: str, result: Verification) -> dict[str, Any]:
@@ -54,15 +56,19 @@ def _verification(sink: str, result: Verification) -> dict[str, Any]:
 def run(file: str, as_json: bool) -> None:
     """Run the pipeline in FILE until it ends.
 
-    FILE is pipeline.yaml by default.
+    FILE is pipeline.yaml by default. It may be a Flink SQL script, if its name ends with .sql.
 
     It uses the session of spark-submit, or starts one with the pipeline's settings. Ctrl-C or SIGTERM stops it after
     the running batch, a second one at once. The next run continues from the checkpoint.
     """
     from backlog_spark.pipelines.parsing import load
+
+    _run(load(file), as_json)
+
+
+def _run(pipeline: Pipeline, as_json: bool) -> None:
     from backlog_spark.pipelines.running import StoppedAtOnce, ended, session_for, sigterm_as_ctrl_c, start, wait
 
-    pipeline = load(file)
     with sigterm_as_ctrl_c():
         spark = session_for(pipeline)
         queries = start(pipeline, spark)
@@ -81,12 +87,41 @@ def run(file: str, as_json: bool) -> None:
 
 
 @click.command()
-@_file
+@click.argument("file")
+@_checkpoint
+@click.option("--explain", is_flag=True, help="Only show the operators of each INSERT. The sources must exist.")
 @_json
-def check(file: str, as_json: bool) -> None:
+def sql(file: str, checkpoint: str | None, explain: bool, as_json: bool) -> None:
+    """Run the Flink SQL script in FILE: each INSERT is a query.
+
+    It works like run. backlog-spark check FILE says what would fail.
+    """
+    from backlog_spark.pipelines.parsing import load
+    from backlog_spark.pipelines.running import session_for
+    from backlog_spark.pipelines.scripts import explained_script
+
+    if not file.lower().endswith(".sql"):
+        raise click.UsageError("FILE is a script, so its name ends with .sql. For a pipeline write backlog-spark run.")
+    pipeline = load(file, checkpoint=checkpoint)
+    if not explain:
+        _run(pipeline, as_json)
+        return
+    found = explained_script(pipeline, session_for(pipeline))
+    if as_json:
+        tell_json(found)
+    else:
+        tell("\n".join(f"{name}:\n{text}" for name, text in found.items()))
+
+
+@click.command()
+@_file
+@_checkpoint
+@_json
+def check(file: str, checkpoint: str | None, as_json: bool) -> None:
     """Say what would fail if the pipeline in FILE ran.
 
-    Exit status 1 if anything would. FILE is pipeline.yaml by default.
+    Exit status 1 if anything would. FILE is pipeline.yaml by default. It may be a Flink SQL script, if its name ends
+    with .sql.
 
     It checks the file, packages and Java, connects to the servers, and looks at their settings, the user's rights, the
     tables, the retention of the binary log, and local targets, where it writes and removes a file. It starts no
@@ -94,7 +129,7 @@ def check(file: str, as_json: bool) -> None:
     """
     from backlog_spark.pipelines.preflight import preflight
 
-    report = preflight(file)
+    report = preflight(file, checkpoint=checkpoint)
     if as_json:
         tell_json(
             {

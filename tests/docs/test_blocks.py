@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from servers.mysql import MySQLServer
 
 ALL = [(page, language, code) for page in PAGES for language, code in blocks(page)]
-ENGINES = {"mysql_cdc_signals.md": "mysql", "quickstart.md": "mysql", "sinks.md": "spark"}
-"""Which engine a page's SQL is for."""
+ENGINES = {"mysql_cdc_signals.md": "mysql", "quickstart.md": "mysql", "scripts.md": "script", "sinks.md": "spark"}
+"""Which engine a page's SQL is for. test_scripts runs the script."""
 
 
 def _yaml(page: Path, code: str) -> None:

@@ -29,3 +29,7 @@ class Split(bs.KeyedProcessFunction):
 def split(orders: bs.BacklogStream) -> bs.BacklogStream:
     """Orders by their size."""
     return orders.key_by("customer").process(Split())
+
+
+def shout(text: str) -> str:
+    return text.upper()

@@ -86,7 +86,7 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         "keys, mergeSchema, metadataColumns, name, onExistingRows, partitionBy, path, properties, sequence, "
         "sideOutputs, smallBatchBytes, smallBatchRows, storageOptions, type.",
         "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
-        "interval, intervalDuringBacklog, name, settings.",
+        "functions, interval, intervalDuringBacklog, name, settings.",
     ]
 
 
@@ -337,11 +337,12 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
     from backlog_spark.spi.registry import documented_options
 
     schema = pipeline_schema()
-    mysql, hybrid, foreign = schema["$defs"]["source"]["oneOf"]
+    mysql, hybrid, datagen, foreign = schema["$defs"]["source"]["oneOf"]
     assert {option.name for option in documented_options("mysql_cdc")} <= set(mysql["properties"])
     assert mysql["additionalProperties"] is False
     assert mysql["properties"]["type"]["enum"] == ["mysql_cdc"]
     assert "valueFormat" in hybrid["properties"]
+    assert "numberOfRows" in datagen["properties"]
     assert foreign["additionalProperties"] is True
     assert mysql["properties"]["startup.mode"]["enum"][0] == "initial"
     assert mysql["properties"]["zeroDate"]["enum"] == ["null", "error", None]
@@ -351,3 +352,20 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
         s for s in schema["$defs"].values() if s.get("properties", {}).get("type", {}).get("const") == "delta_upsert"
     ]
     assert set(upsert["required"]) == {"type", "path", "keys"}
+
+
+def test_sinks_for_tries_and_declared_columns() -> None:
+    made = parse("""\
+source: {type: datagen, name: made, numberOfRows: 5}
+transform:
+  - name: numbers
+    sql: SELECT value, value % 2 FROM made
+    columns: {n: INT, odd: }
+    changes: refuse
+sink: {type: print, identifier: it, standardError: yes}
+pipeline: {name: x, checkpoint: /c, functions: {twice: "jobs:twice"}}
+""")
+    (transform,), (sink,) = made.transforms, made.sinks
+    assert (transform.columns, transform.changes) == ({"n": "INT", "odd": None}, "refuse")
+    assert sink.arguments() == {"identifier": "it", "standard_error": True}
+    assert made.pipeline.functions == {"twice": "jobs:twice"}

@@ -51,11 +51,11 @@ def rows_of(spark: SparkSession, path: str | Path) -> Counter[Any]:
 
 
 @contextmanager
-def running(file: Path, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``backlog-spark run`` in a process group of its own, with Delta's jars from the test's cache."""
+def running(file: Path, log: Path, command: str = "run", **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``backlog-spark run`` or another command in a process group of its own, with Delta's jars from the cache."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "backlog_spark.tools", "run", str(file), "--json"],
+            [sys.executable, "-m", "backlog_spark.tools", command, str(file), "--json"],
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,

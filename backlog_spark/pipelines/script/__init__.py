@@ -1,0 +1,1 @@
+"""Reads Flink SQL scripts as pipelines."""
