@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import described
@@ -75,6 +77,7 @@ class LookupTable:
                 if made.isStreaming:
                     raise BacklogError("lookup: the rows are a stream.", "Pass it to bs.sql as a stream.")
                 self._frame = made.persist()
+                weakref.finalize(self, _drop, self._frame).atexit = False
                 if self._refresh_ms:
                     again = threading.Thread(target=_refresh, args=(weakref.ref(self), self._refresh_ms), daemon=True)
                     again.start()
@@ -86,10 +89,27 @@ class LookupTable:
             frame = self._frame
         if frame is None:
             return
+        # Spark lists the files of cached plans again, so this comes before the rows are dropped.
+        root = _root_of(frame.inputFiles())
+        if root:
+            frame.sparkSession.catalog.refreshByPath(root)
         frame.unpersist()
-        for directory in {name.rsplit("/", 1)[0] for name in frame.inputFiles()}:
-            frame.sparkSession.catalog.refreshByPath(directory)
         frame.persist()
+
+
+def _drop(frame: DataFrame) -> None:
+    from backlog_spark.spark.jvm.session import is_stopped
+
+    if not is_stopped(frame.sparkSession):
+        frame.unpersist()
+
+
+def _root_of(files: Sequence[str]) -> str:
+    """A directory that all these files are below, above directories of partitions; empty if there is none."""
+    directories = [unquote(name).split("/")[:-1] for name in files]
+    plain = [list(itertools.takewhile(lambda part: "=" not in part, parts)) for parts in directories]
+    together = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*plain, strict=False))
+    return "/".join(parts[0] for parts in together)
 
 
 def _refresh(table: weakref.ref[LookupTable], interval_ms: int) -> None:

@@ -50,11 +50,10 @@ FLINK_FUNCTIONS: Final[Mapping[str, str]] = {
 
 FLINK_MEANINGS: Final[Mapping[str, str]] = {
     "REGEXP_EXTRACT": "CASE WHEN regexp_like(_1, _2) THEN regexp_extract(_1, _2, _3) END",
-    "TRUNCATE": "CASE WHEN _1 < 0 THEN ceil(_1, _2) ELSE floor(_1, _2) END",
 }
 """The same for functions of Flink that mean something else in Spark, for ``dialect="flink"``."""
 
-_DEFAULTS: Final[Mapping[str, str]] = {"REGEXP_EXTRACT": "0", "TRUNCATE": "0"}
+_DEFAULTS: Final[Mapping[str, str]] = {"REGEXP_EXTRACT": "0"}
 """The last argument of functions that may leave it out."""
 
 _TIMES: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ)
@@ -104,7 +103,7 @@ def rewrite(
         new = of(node)
         if new is not node:
             node.replace(new)
-    for cast in tree.find_all(exp.Cast) if dialect == "flink" else ():
+    for cast in reversed([*tree.find_all(exp.Cast)]) if dialect == "flink" else ():
         _cast_as_spark(cast)
 
 

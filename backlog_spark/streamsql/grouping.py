@@ -124,6 +124,9 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
     if len(several) > 1:
         texts = [text_of(rows.translated(tr.statement, each)) for each in written]
         rows, spread = spread_over_sets(tr, rows, several, texts, group or select)
+        for text, each in zip(texts, written, strict=True):
+            if text not in groups.keys and len(spread.members[text]) < spread.size:
+                raise tr.statement.refused(each, "a grouping set without the window.", "Put the window into each set.")
         for text, key in groups.keys.items():
             value = groups.made.pop(key, None) or column_of(key)
             groups.keys[text] = name = tr.hidden("key")

@@ -110,10 +110,10 @@ class GroupingSets:
             For one of something that is no key.
         """
 
-        def bit(node: exp.Expr, key: exp.Expr) -> exp.Expr:
-            if text_of(key) not in self.members:
-                raise tr.statement.refused(node, f"{text_of(key)} is not in GROUP BY.", "Name one of its keys.")
-            others = frozenset(range(self.size)) - self.members[text_of(key)]
+        def bit(node: exp.Expr, key: str) -> exp.Expr:
+            if key not in self.members:
+                raise tr.statement.refused(node, f"{key} is not in GROUP BY.", "Name one of its keys.")
+            others = frozenset(range(self.size)) - self.members[key]
             if not others:
                 return exp.Literal.number(0)
             one, zero = exp.Literal.number(1), exp.Literal.number(0)
@@ -121,9 +121,9 @@ class GroupingSets:
 
         def of(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Grouping):
-                return bit(node, node.expressions[0])
+                return bit(node, text_of(node.expressions[0]))
             if isinstance(node, exp.GroupingId):
-                keys = list(node.expressions)
+                keys = [text_of(each) for each in node.expressions] or list(self.members)
                 found: exp.Expr = exp.Literal.number(0)
                 for place, key in enumerate(reversed(keys)):
                     power = exp.Literal.number(2**place)

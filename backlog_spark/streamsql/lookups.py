@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
     from backlog_spark.api.lookup import LookupTable
 
-__all__ = ["looked_up"]
+__all__ = ["bounded_columns", "looked_up"]
+
+
+def bounded_columns(tr: Translation, table: LookupTable, node: exp.Expr) -> Rows:
+    """The columns of a bounded table, only for their names."""
+    from pyspark.sql import SparkSession
+
+    with tr.statement.at(node):
+        names = table.rows(SparkSession.active()).columns
+    stream = next(iter(tr.streams.values()))[1]
+    return Rows(stream, tuple(Visible(node.alias_or_name, name, column_of(name)) for name in names))
 
 
 def looked_up(tr: Translation, left: Rows, table: LookupTable, join: exp.Join) -> Rows:
@@ -68,6 +78,8 @@ def looked_up(tr: Translation, left: Rows, table: LookupTable, join: exp.Join) -
     def look_up(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
+        if frame.isStreaming:  # a run begins
+            table.read_again()
         rows = table.rows(frame.sparkSession)
         # By position: a table may have several columns of one name.
         return frame.join(rows.toDF(*hidden), F.expr(on), how)

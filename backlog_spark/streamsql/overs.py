@@ -172,7 +172,8 @@ def _ranked(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Windo
                 step.call, "a RANGE frame of a length of time over rows that change.", f"Write {_FORM}."
             )
         operator = tr.operator(*keys, "over")
-        stream = ranked(tr, prepared.stream, keys, found, order, operator, frame=frame)  # type: ignore[arg-type]
+        window = f"{', '.join(map(text_of, _partition(step.call, named)))} ORDER BY {text_of(written)}"
+        stream = ranked(tr, prepared.stream, keys, found, order, operator, frame=frame, written=window)  # type: ignore[arg-type]
     return after_ranked(tr, stream, rows, step.call)
 
 
@@ -245,7 +246,9 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
     partition = tuple(text_of(rows.translated(tr.statement, each)) for each in _partition(call, named))
     made = _Spec(partition, (), None, None, None)
     if _changes(rows):
-        if order is None or call.meta.get(LIMITED):
+        if call.meta.get(LIMITED):
+            raise tr.statement.refused(call, "this number of rows that change.", "Write ROW_NUMBER() OVER (…) AS n.")
+        if order is None:
             raise tr.statement.refused(call, "OVER without ORDER BY.", "Write ORDER BY, or GROUP BY and a join.")
         items = [
             (text_of(rows.translated(tr.statement, e.this)), bool(e.args.get("desc")), bool(e.args.get("nulls_first")))

@@ -23,7 +23,7 @@ from backlog_spark.streamsql.generators import is_generator, with_generated
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
-from backlog_spark.streamsql.lookups import looked_up
+from backlog_spark.streamsql.lookups import bounded_columns, looked_up
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import Dialect, parsed
 from backlog_spark.streamsql.ranked_rows import first_rows
@@ -189,7 +189,12 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if outer is None:
         return _plain_select(tr, select, tables)
     rows = _plain_select(tr, outer, tables)
-    return replace(rows, columns=tuple(c for c in rows.columns if c.name not in added))
+    rows = replace(rows, columns=tuple(c for c in rows.columns if c.name not in added))
+    if not select.args.get("distinct"):
+        return rows
+    tr.statement.only(select.args["distinct"])
+    shown = [(c.name, c.column, select.expressions[0]) for c in rows.columns if not c.hidden]
+    return distinct(tr, tr.projected(rows, shown), select.expressions[0])
 
 
 def _around_windows(tr: Translation, select: exp.Select, tables: Tables) -> tuple[exp.Select | None, list[str]]:
@@ -206,12 +211,14 @@ def _around_windows(tr: Translation, select: exp.Select, tables: Tables) -> tupl
             not c.table and c.name.lower() in aliases and not _knows(tr, select, c, tables)
             for c in condition.find_all(exp.Column)
         )
+        and not condition.find(exp.Query)
     ]
     qualify = select.args.get("qualify")
     if not late and qualify is None:
         return None, []
     inner = select.copy()
     inner.set("qualify", None)
+    inner.set("distinct", None)
     rest = [each.copy() for each in where if not any(each is one for one in late)]
     inner.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
     added: list[str] = []
@@ -344,16 +351,29 @@ def _knows(tr: Translation, query: exp.Select, column: exp.Column, tables: Table
     made = [each.this if isinstance(each, exp.Join) else each for each in query.args.get("laterals") or []]
     made += [each.this for each in joins if is_generator(each)]
     items = [each.this for each in (*([source] if source else []), *joins) if not any(each.this is m for m in made)]
-    if column.table:
-        return column.table.lower() in [item.alias_or_name.lower() for item in (*items, *made)]
+    if len(column.parts) > 1 and column.parts[0].name.lower() in [
+        item.alias_or_name.lower() for item in (*items, *made)
+    ]:
+        return True
     if any(
         column.name.lower() == each.name.lower() for m in made for each in m.args["alias"].args.get("columns") or []
     ):
         return True
-    names = tr.names()
-    found = any(_table(tr, without_version(item), tables).has(column) for item in items)
-    tr.names(names)
-    return found
+    return any(_columns_of(tr, item, tables).has(column) for item in items)
+
+
+def _columns_of(tr: Translation, item: exp.Expr, tables: Tables) -> Rows:
+    """What an item of FROM has, only for its names."""
+    if id(item) not in tr.looked_at:
+        bounded = _lookup_of(tr, item, tables)
+        if bounded is None:
+            names = tr.names()
+            rows = _table(tr, without_version(item), tables)
+            tr.names(names)
+        else:
+            rows = bounded_columns(tr, bounded, item)
+        tr.looked_at[id(item)] = item, rows
+    return tr.looked_at[id(item)][1]
 
 
 def _as_of(join: exp.Join) -> exp.Column | None:

@@ -21,7 +21,7 @@ from backlog_spark.operators.aggregates.ordered import FirstRow
 from backlog_spark.operators.over.functions import OverFunction
 from backlog_spark.operators.over.ranked import Frame, Order, RankedFold
 from backlog_spark.streamsql.refusals import SqlError
-from backlog_spark.streamsql.rows import Rows, Visible, column_of
+from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.translation import Translation, conjuncts
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def ranked(
     *,
     frame: Frame | None = None,
     limit: tuple[str, int] | None = None,
+    written: str = "",
 ) -> BacklogStream:
     """A stream with the functions of `RankedFold`, or with the first rows of each key."""
 
@@ -66,6 +67,7 @@ def ranked(
             order=order,
             frame=frame or Frame(),
             limit=limit,
+            written=written,
         )
 
     node = KeyedNode(with_changes(stream._node, IMPLIED), name, bind)
@@ -103,12 +105,18 @@ def first_rows(
         tables = inner.meta["tables"]
     if not isinstance(inner, exp.Select) or any(node.args[key] for key in node.args if key not in ("this", "alias")):
         return None
+    if inner.args.get("qualify"):
+        return None
+    inner = _with_plain_windows(inner)
     where = conjuncts(around.args["where"].this) if around.args.get("where") else []
     numbered = [item for item in inner.expressions if item.find(exp.Window)]
     if len(numbered) != 1 or not isinstance(numbered[0], exp.Alias) or not isinstance(numbered[0].this, exp.Window):
         return None
     (item,) = numbered
     function = RANK_CALLS.get(type(item.this.this))
+    within = inner.args["where"].find_all(exp.Column) if inner.args.get("where") else ()
+    if any(column.name.lower() == item.alias.lower() for column in within):
+        return None  # perhaps a condition on the number
     name, table, joins = item.alias, node.alias or node.name, around.args.get("joins")
     limits = [(each, _most(each, name, table, qualified=bool(joins))) for each in where]
     bounds = [(condition, most) for condition, most in limits if most is not None]
@@ -139,6 +147,23 @@ def first_rows(
             return _picked(tr, inner, item, used, selected, error).aliased(table), left
         shown = used is None or _reads(around, left, name)
         return _top(tr, inner, item, used, selected, error, (function, most), shown=shown).aliased(table), left
+
+
+def _with_plain_windows(select: exp.Select) -> exp.Select:
+    """A copy of a query whose windows are all in their place, and not in its WINDOW clause."""
+    made = select.copy()
+    named = {each.name.lower(): each for each in made.args.get("windows") or []}
+    for call in [*made.find_all(exp.Window)]:
+        reference = call.args.get("alias")
+        base = named.get(reference.name.lower()) if reference is not None and isinstance(call.this, exp.Func) else None
+        if base is not None:
+            for key in ("partition_by", "order", "spec"):
+                given = call.args.get(key) or base.args.get(key)
+                call.set(key, [each.copy() for each in given] if isinstance(given, list) else given and given.copy())
+            call.set("alias", None)
+    if all(each.args.get("alias") is None for item in made.expressions for each in item.find_all(exp.Window)):
+        made.set("windows", None)
+    return made
 
 
 def _most(condition: exp.Expr, name: str, table: str, *, qualified: bool) -> int | None:
@@ -248,7 +273,9 @@ def _top(
     number = tr.hidden("number")
     functions = [OverFunction(limit[0], None, number)] if shown else []
     operator = tr.operator(*map(_told, found.parts), "top")
-    stream = ranked(tr, found.rows.stream, found.keys, functions, found.order, operator, limit=limit)
+    stream = ranked(
+        tr, found.rows.stream, found.keys, functions, found.order, operator, limit=limit, written=text_of(item.this)
+    )
     rows = after_ranked(tr, stream, found.rows, item.this)
     items = [(column.name, column_of(number) if column.name == name else column.column, item) for column in found.shown]
     return tr.projected(rows, items)

@@ -76,6 +76,9 @@ def exists_join(
     rest: list[exp.Expr] = []
     of_outer: list[exp.Expr] = []
     for condition in conjuncts(inner.args["where"].this) if inner.args.get("where") else []:
+        if condition.find(exp.Query):
+            rest.append(condition)
+            continue
         own = _columns(condition)
         outer = [column for column in own if not known(query, column)]
         if not outer:
@@ -92,24 +95,29 @@ def exists_join(
                 "Write an equality, or a JOIN.",
             )
         equal.append(pair)
-    grouped = [key for key in ("group", "having", "limit", "order", "offset") if inner.args.get(key)]
-    grouped += ["aggregates"] if any(item.find(exp.AggFunc) for item in inner.expressions) else []
+    whole = ("group", "having", "limit", "order", "offset", "qualify", "windows")
+    grouped = any(inner.args.get(key) for key in whole) or any(
+        item.find(exp.AggFunc, exp.Window) for item in inner.expressions
+    )
     if grouped and (of_outer or len(equal) > len(pairs)):
         raise tr.statement.refused(
-            node, "a subquery with GROUP BY or aggregates that names columns of the query around it.", "Write a JOIN."
+            node,
+            "a subquery with GROUP BY, aggregates or OVER that names columns of the query around it.",
+            "Write a JOIN.",
         )
     inner.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
     names = [tr.hidden("key") for _ in equal] or [tr.hidden("key")]
     values = [each for _, each in equal] or [exp.Literal.number(1)]
     if grouped:
-        # The keys are items of the query itself.
+        # The keys are items of the query itself. They keep their names, which GROUP BY may use.
         table = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(tr.hidden("rows"))))
-        for name, value in zip(names, values, strict=True):
-            place = next((n for n, item in enumerate(inner.expressions) if item.unalias() == value), None)
-            if place is not None:
-                inner.expressions[place] = exp.alias_(value, name, quoted=True)
+        found = [next(n for n, item in enumerate(inner.expressions) if item.unalias() == value) for _, value in equal]
+        for place, name in zip(found, names, strict=False):
+            item = inner.expressions[place]
+            if not item.alias_or_name:
+                inner.expressions[place] = exp.alias_(item, name, quoted=True)
+        values = [_column(inner.expressions[place].alias_or_name) for place in found] or values
         inner = exp.Select(expressions=[], from_=exp.From(this=table))
-        values = [_column(name) for name in names] if equal else values
     inner.set("expressions", [exp.alias_(v.copy(), n, quoted=True) for n, v in zip(names, values, strict=True)])
     inner.set("distinct", exp.Distinct())
     alias = tr.hidden("exists")
@@ -146,6 +154,11 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
         )
     # With a NULL among the values no row fulfils NOT IN; without any value all rows do.
     alias, name = tr.hidden("nulls"), tr.hidden("null")
+    plain = query.copy()
+    if plain.expressions[0].alias_or_name:
+        name = plain.expressions[0].alias_or_name
+    else:
+        plain.expressions[0] = exp.alias_(inner[0].copy(), name, quoted=True)
     is_null = exp.Case(
         ifs=[
             exp.If(
@@ -155,9 +168,8 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
         ],
         default=exp.Literal.number(0),
     )
-    plain = query.copy()
-    plain.expressions[0] = exp.alias_(inner[0].copy(), name, quoted=True)
     rows = exp.Subquery(this=plain, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    name = tr.hidden("null")
     most = exp.alias_(exp.Max(this=is_null), name, quoted=True)
     summary = exp.Select(expressions=[most], from_=exp.From(this=rows))
     other = tr.hidden("exists")
@@ -183,6 +195,7 @@ def _columns(node: exp.Expr) -> list[exp.Column]:
 
 def _select_of(tr: Translation, query: exp.Expr) -> exp.Select:
     while isinstance(query, exp.Subquery):
+        tr.statement.only(query, "this", "alias")
         query = query.this
     if isinstance(query, exp.SetOperation):
         table = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=exp.to_identifier(tr.hidden("rows"))))

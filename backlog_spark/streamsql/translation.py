@@ -44,12 +44,15 @@ class Translation:
         The given streams, by lower-case name.
     lookups : mapping of str to LookupTable
         The given tables, by lower-case name.
+    looked_at : dict
+        The columns of items of FROM whose names were looked up, by the identity of the item, which is kept.
     """
 
     statement: Statement
     schemas: Schemas
     streams: Mapping[str, tuple[str, BacklogStream]]
     lookups: Mapping[str, LookupTable] = field(default_factory=dict)
+    looked_at: dict[int, tuple[exp.Expr, Rows]] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _hidden: dict[str, int] = field(default_factory=dict)
     _columns: set[str] = field(default_factory=set)
@@ -205,6 +208,14 @@ class Translation:
         shown = [name for name, _, _ in items]
         seen = {name.lower(): name for name in shown}
         items = [(new, expression, node) for new, (_, expression, node) in zip(unique(shown), items, strict=True)]
+        if any(is_clock(expression) for _, expression, _ in items):
+            clock = next(node for _, expression, node in items if is_clock(expression))
+            if rows.pseudo or results_change(rows.stream._node):
+                raise self.statement.refused(
+                    clock,
+                    "PROCTIME() of rows that change: a retracted row would have another time.",
+                    "Use it over rows that are only added.",
+                )
         if CHANGE_TYPE in rows.pseudo:
             for name, expression, node in items:
                 if name.lower() == CHANGE_TYPE and text_of(expression) != text_of(column_of(CHANGE_TYPE)):

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
@@ -36,8 +38,6 @@ def result(
 
 
 def in_batch(spark: SparkSession, query: str) -> Counter[Any]:
-    import pyarrow as pa
-
     given = [events(7 + i, 30, i * 30) for i in range(3)]
     spark.createDataFrame(pa.concat_tables(given).combine_chunks()).createOrReplaceTempView("a")
     return multiset(spark.sql(query).collect())
@@ -71,7 +71,8 @@ def test_a_bounded_table_is_read_again(spark: SparkSession, tmp_path: Path) -> N
     writer = stream.write("again").to(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(processing_time="0.1 seconds").start(spark)
     try:
-        spark.createDataFrame([(1, "one")], "item int, name string").write.mode("append").parquet(str(where))
+        # Not by Spark, which would notice by itself.
+        pq.write_table(pa.table({"item": pa.array([1], pa.int32()), "name": ["one"]}), where / "more.parquet")
         number = 0
 
         def found() -> bool:

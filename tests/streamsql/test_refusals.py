@@ -200,8 +200,14 @@ REFUSED = [
     ("SELECT v FROM a WHERE (v, item) NOT IN (SELECT v, item FROM b)", "NOT IN of several values"),
     (
         "SELECT v FROM a WHERE EXISTS (SELECT max(v) FROM b WHERE b.user = a.user)",
-        "a subquery with GROUP BY or aggregates that names columns of the query around it",
+        "a subquery with GROUP BY, aggregates or OVER that names columns of the query around it",
     ),
+    ("SELECT v FROM a WHERE v IN ((SELECT v FROM b) LIMIT 1)", "LIMIT is not possible"),
+    (
+        "SELECT v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.v = a.v QUALIFY row_number() OVER (ORDER BY b.ts) = 1)",
+        "OVER that names columns of the query around it",
+    ),
+    ("SELECT user, count(*) AS n, PROCTIME() AS p FROM a GROUP BY user", "PROCTIME() of rows that change"),
     # Functions in FROM
     ("SELECT x FROM a LATERAL VIEW nothing(v) t AS x", "the function nothing in FROM is not supported. There are"),
     ("SELECT x FROM a, UNNEST(array(1), array(2)) AS t(x, y)", "UNNEST of several values"),
@@ -220,9 +226,12 @@ REFUSED = [
            FROM orders""",
         "a RANGE frame of a length of time over rows that change",
     ),
-    ("SELECT n FROM (SELECT row_number() OVER w AS n FROM a WINDOW w AS (ORDER BY v)) WHERE n = 1", "ordered by the"),
     # Grouping sets
     ("SELECT count(*) AS n FROM a GROUP BY CUBE(user, item, v, seq, price, ts, 1 + v)", "GROUP BY has 128 grouping"),
+    (
+        f"SELECT window_start, user, count(*) AS n FROM {TUMBLE} GROUP BY ROLLUP(window_start, window_end, user)",
+        "a grouping set without the window",
+    ),
     ("SELECT grouping(item) AS g FROM a GROUP BY ROLLUP(user)", "`item` is not in GROUP BY"),
     (
         "SELECT a.v FROM a JOIN b ON a.v = b.v AND a.ts BETWEEN b.ts AND b.ts - INTERVAL '1' HOUR",

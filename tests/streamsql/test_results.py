@@ -170,6 +170,31 @@ UPDATED: dict[str, tuple[str, int]] = {
              FROM a JOIN b ON a.user = b.user AND a.item = b.item) WHERE n < 2 AND total > 3""",
         -1,
     ),
+    "distinct of qualified": (
+        """SELECT DISTINCT user FROM a WHERE item > 0
+           QUALIFY ROW_NUMBER() OVER (PARTITION BY user ORDER BY v DESC NULLS LAST, seq) <= 2""",
+        -1,
+    ),
+    "named window of the first": (
+        """SELECT * FROM (
+             SELECT user, seq, row_number() OVER w AS n FROM a WINDOW w AS (PARTITION BY user ORDER BY v, seq))
+           WHERE n < 3""",
+        -1,
+    ),
+    "in of groups": (
+        "SELECT seq FROM a WHERE upper(user) IN (SELECT upper(user) AS u FROM b WHERE item > 0 GROUP BY u)",
+        -1,
+    ),
+    "nested exists": (
+        """SELECT seq FROM a WHERE EXISTS (
+             SELECT 1 FROM b WHERE b.item = a.item AND b.v > 0
+             AND EXISTS (SELECT 1 FROM a AS c WHERE c.user = b.user))""",
+        -1,
+    ),
+    "grouping ids": (
+        """SELECT user, item, grouping_id() AS g, count(*) AS n FROM a GROUP BY CUBE(user, item) HAVING count(*) > 1""",
+        -1,
+    ),
     "distinct values": (
         """SELECT user, count(DISTINCT item) AS items, count(DISTINCT v) FILTER (WHERE price > 4) AS vs, count(*) AS n,
            max(seq) FILTER (WHERE item = 1) AS newest, count(DISTINCT item, v) AS pairs, sum(DISTINCT item) + 1 AS s,

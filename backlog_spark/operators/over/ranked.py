@@ -81,6 +81,8 @@ class RankedFold(MultisetFold):
         Of functions other than `RANKS` and ``lag``.
     limit : (str, int), optional
         One of `RANKS` and its greatest value. Default: all rows.
+    written : str, optional
+        The window as the user wrote it, for `describe`: the names of computed columns do not tell their meaning.
 
     Raises
     ------
@@ -101,6 +103,7 @@ class RankedFold(MultisetFold):
         order: Sequence[Order],
         frame: Frame = Frame(),
         limit: tuple[str, int] | None = None,
+        written: str = "",
     ) -> None:
         from pyspark.sql.types import StructType
 
@@ -118,12 +121,14 @@ class RankedFold(MultisetFold):
         self._order = tuple(order)
         self._frame = frame
         self._limit = limit
+        self._written = written
         self._out = arrow_schema(self.output_schema())
 
     def describe(self) -> dict[str, Any]:
         said = ", ".join(f.text for f in self._functions)
         limit = "" if self._limit is None else f" up to {self._limit[0]} {self._limit[1]}"
-        return self.described(f"{said} over {self._frame} by {self._order}{limit}")
+        rows = " of rows that change" if self.takes_back else ""
+        return self.described(f"{said} over {self._frame} by {self._order}{limit}: {self._written}{rows}")
 
     def output_schema(self) -> StructType:
         from pyspark.sql.types import StringType, StructField, StructType
@@ -161,7 +166,7 @@ class RankedFold(MultisetFold):
         return self._first(every, list(map(quoted, self.keys)), order, tie_of(self.schema))
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        return self._results(self.net(self.placed(version)))
+        return self._results(self.net(self.placed(version)).repartition(HASH, *self.state.key_names))
 
     def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
@@ -302,7 +307,9 @@ class _Ordered:
         self.new = every = np.arange(self.size)
         is_first = _differs(keys[:1], self.size)
         is_peak = _differs(keys, self.size)
-        firsts = np.flatnonzero(is_first)
+        self.starts = firsts = np.flatnonzero(is_first)
+        self.stops = np.append(firsts[1:], self.size)
+        self.unbounded = frame.preceding is None
         self.begins = firsts[np.cumsum(is_first) - 1]
         peaks = np.flatnonzero(is_peak)
         group = np.cumsum(is_peak) - 1

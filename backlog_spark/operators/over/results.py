@@ -146,6 +146,7 @@ class BoundFunction:
         doubles = groups.values(argument).astype(np.float64)
         if held:
             doubles = np.where(work.seen, groups.values(held["a"], 0.0), doubles)
+        if held or work.unbounded:
             sums = frames.running_doubles(doubles, work.starts, work.stops)[high - 1]
         else:
             sums = frames.sliding_doubles(doubles, low, high)

@@ -55,7 +55,11 @@ class SortedRows:
     peers : index after the last row of the same key and time
     new : indices of the rows that are emitted now
     numbers : number of the row within its key
+
+    ``unbounded`` is false: a frame without a beginning has accumulators.
     """
+
+    unbounded = False
 
     def __init__(self, fold: OverColumns, rows: pa.RecordBatch) -> None:
         self._fold = fold

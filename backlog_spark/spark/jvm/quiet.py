@@ -36,6 +36,8 @@ HARMLESS: Final[dict[str, str]] = {
     f"{_SPARK}.sql.execution.streaming.runtime.MicroBatchExecution": "Disabling AQE .* in stateful workloads.*",
     # A keyed query's plan has more columns than Spark prints.
     f"{_SPARK}.util.SparkStringUtils": "Truncated the string representation of a plan .*",
+    # A Top-N of all rows has no PARTITION BY.
+    f"{_SPARK}.sql.execution.window.WindowExec": "No Partition Defined for Window operation! .*",
     # The orderly end of a worker with keyed state
     f"{_SPARK}.sql.execution.python.streaming.TransformWithStateInPySparkStateServer": (
         "No more data to read from the socket"
