@@ -62,6 +62,7 @@ class LookupTable:
         self._refresh_ms = refresh_ms
         self._lock = threading.Lock()
         self._frame: DataFrame | None = None
+        self._root = ""
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows, cached. Spark reads them when a batch needs them.
@@ -76,6 +77,8 @@ class LookupTable:
                 made = self._given(spark) if callable(self._given) else self._given
                 if made.isStreaming:
                     raise BacklogError("lookup: the rows are a stream.", "Pass it to bs.sql as a stream.")
+                # Of a cached frame Spark tells no files.
+                self._root = _root_of(made.inputFiles()) if self._refresh_ms else ""
                 self._frame = made.persist()
                 weakref.finalize(self, _drop, self._frame).atexit = False
                 if self._refresh_ms:
@@ -90,9 +93,8 @@ class LookupTable:
         if frame is None:
             return
         # Spark lists the files of cached plans again, so this comes before the rows are dropped.
-        root = _root_of(frame.inputFiles())
-        if root:
-            frame.sparkSession.catalog.refreshByPath(root)
+        if self._root:
+            frame.sparkSession.catalog.refreshByPath(self._root)
         frame.unpersist()
         frame.persist()
 
