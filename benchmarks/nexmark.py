@@ -167,6 +167,8 @@ class _Bench:
         later = max(1, int(rate * seconds))
         made.write_files(made.events(spark, live, events, files=1), self.live_files)
         made.side_input(spark).write.parquet(str(self.side))
+        self.side_lines = folder / "side.csv"
+        self.side_lines.write_text("".join(f"{key},{value}\n" for key, value in made.side_input(spark).collect()))
         self._live = made.to_json(made.events(spark, live, events, files=1))
         self._later = made.to_json(made.events(spark, later, events + live, files=1))
 
@@ -385,7 +387,7 @@ def _flink(bench: _Bench, queries: Sequence[Query]) -> dict[str, Any]:
             requests[f"{query.name}-check"] = Request(query, [bench.files, bench.live_files], folder / query.name)
             requests[query.name] = Request(query, [bench.files], None)
         progress(f"Flink, {long}")
-        done = run_flink(long, requests, bench.side, folder, limit_s=_LIMIT_S + 300 * len(queries))
+        done = run_flink(long, requests, bench.side_lines, folder, limit_s=_LIMIT_S + 300 * len(queries))
         found |= {f"{mode} {name}": outcome for name, outcome in done.items()}
     return found
 
@@ -441,7 +443,7 @@ def _started(folder: Path) -> Iterator[tuple[SparkSession, str]]:
 
 def measure(arguments: argparse.Namespace) -> None:
     """Measure the queries at each number of events, and write the page if asked to."""
-    rows = []
+    rows: list[page.Row] = []
     with tempfile.TemporaryDirectory(prefix="backlog-bench-") as work, _started(Path(work)) as (spark, broker):
         for events in arguments.events:
             folder = Path(work) / str(events)
@@ -455,9 +457,8 @@ def measure(arguments: argparse.Namespace) -> None:
                 progress("")
                 _report(row)
                 rows.append(row)
-        facts = page.Facts.of(spark, arguments)
-    if arguments.write:
-        page.write(rows, facts)
+                if arguments.write:  # now: a run of all queries takes an hour
+                    page.write(rows, page.Facts.of(spark, arguments))
 
 
 def _names(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The peer Flink: compiles ``peers/flink/NexmarkPeer.java`` and runs statements in it, in a cluster of one process."""
+"""The peer Flink: compiles the program in ``peers/flink`` and runs statements in it, in a cluster of one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from servers.jars import java_executable
 
 __all__ = ["Outcome", "Request", "run_flink"]
 
-_SOURCE = Path(__file__).parent / "peers" / "flink" / "NexmarkPeer.java"
+_SOURCES = sorted((Path(__file__).parent / "peers" / "flink").glob("*.java"))
+# Flink finds connectors by this file.
+_FACTORIES = Path("META-INF") / "services" / "org.apache.flink.table.factories.Factory"
+_CONNECTOR = "NexmarkSide"
 _THREADS = 2  # as Spark has at local[2]
 _MEMORY = "4g"  # as Spark's driver
 _OPENED = ("java.lang", "java.util", "java.time")
@@ -49,17 +52,20 @@ class Outcome(NamedTuple):
 
 
 def _classes() -> Path:
-    """The folder with the compiled program. Only the first call for a version of the source compiles it."""
-    folder = cache_dir() / f"flink-peer-{sha256_of(_SOURCE)[:16]}"
+    """The folder with the compiled program. Only the first call for a version of its sources compiles it."""
+    version = "-".join(sha256_of(source)[:8] for source in _SOURCES)
+    folder = cache_dir() / f"flink-peer-{version}"
     with locked("flink-peer"):
         if not folder.is_dir():
             compiler = Path(java_executable()).resolve().with_name("javac")
             with scratch() as work:
                 made, given = work / "classes", _joined(flink_class_path())
-                command = [str(compiler), "-nowarn", "-d", str(made), "-cp", given, str(_SOURCE)]
+                command = [str(compiler), "-nowarn", "-d", str(made), "-cp", given, *map(str, _SOURCES)]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode != 0:
-                    raise BacklogError(f"javac cannot compile {_SOURCE.name}: {done.stderr[-2_000:]}")
+                    raise BacklogError(f"javac cannot compile the peer for Flink: {done.stderr[-2_000:]}")
+                (made / _FACTORIES).parent.mkdir(parents=True)
+                (made / _FACTORIES).write_text(_CONNECTOR)
                 made.rename(folder)
     return folder
 
@@ -87,7 +93,7 @@ def run_flink(
     requests : mapping of str to Request
         By a name without blanks.
     side : Path
-        Folder of the side input's Parquet files.
+        The side input: a file of lines with a key, a comma and a text.
     folder : Path
         For checkpoints and what the program says.
     backend : str, default "rocksdb"

@@ -52,10 +52,9 @@ def final_of_flink(spark: SparkSession, folder: Path, like: DataFrame) -> DataFr
     """What is left of the changes that Flink wrote."""
     from pyspark.sql import functions as F
 
-    names = [_WEIGHT, *like.columns]
-    reader = spark.read.schema(", ".join(f"{name} STRING" for name in names))
-    lines = reader.csv(str(folder), sep="\t", quote="", escape="", nullValue="\1", emptyValue="")
-    return lines.withColumn(_WEIGHT, F.when(F.col(_WEIGHT) == "+", 1).otherwise(-1))
+    fields = F.split(F.col("value"), "\t")
+    columns = [fields[number + 1].alias(name) for number, name in enumerate(like.columns)]
+    return spark.read.text(str(folder)).select(*columns, F.when(fields[0] == "+", 1).otherwise(-1).alias(_WEIGHT))
 
 
 def differences(found: DataFrame, expected: DataFrame) -> list[str]:

@@ -52,8 +52,8 @@ import org.apache.flink.util.Collector;
  *
  * <p>Arguments: {@code batch} or {@code streaming}; a state backend; the parallelism; a directory for checkpoints; the
  * file of the statements' tables, with {@code VIEW name: SELECT …} lines; then requests. A request is five arguments: a
- * name, the file with the statement, the directories of events, separated by commas, the directory of the side input, and
- * the file for the result or {@code -}, which drops it.
+ * name, the file with the statement, the directories of events, separated by commas, the file of the side input, and the
+ * directory for the result or {@code -}, which drops it.
  *
  * <p>Each request prints a line {@code RESULT name seconds cpuSeconds} or {@code FAILED name why}. Seconds are from
  * planning to the end of the job. A result's file has a line for each change: {@code +} or {@code -}, then the fields,
@@ -76,9 +76,6 @@ public final class NexmarkPeer {
                                     "id,itemName,description,initialBid,reserve,dateTime,expires,seller,category,"
                                             + "extra")),
                     DataTypes.FIELD("bid", struct("auction,bidder,price,channel,url,dateTime,extra")));
-
-    private static final DataType SIDE =
-            DataTypes.ROW(DataTypes.FIELD("key", LONG), DataTypes.FIELD("value", TEXT));
 
     private NexmarkPeer() {}
 
@@ -174,9 +171,13 @@ public final class NexmarkPeer {
                 "dateTime",
                 "CASE event_type WHEN 0 THEN person.`dateTime` WHEN 1 THEN auction.`dateTime` ELSE bid.`dateTime` END");
         schema.watermark("dateTime", "`dateTime` - INTERVAL '4' SECOND");
-        tables.createTemporaryView("events", read(env, EVENT, events, "events"), schema.build());
+        tables.createTemporaryView("events", read(env, events), schema.build());
         if (text.contains(" side ")) {
-            tables.createTemporaryView("side", read(env, SIDE, side, "side"));
+            tables.executeSql(
+                    "CREATE TEMPORARY TABLE side (`key` BIGINT, `value` STRING) WITH ('connector' = 'nexmark-side', "
+                            + "'path' = '"
+                            + side
+                            + "')");
         }
         tables.createTemporarySystemFunction("count_char", CountChar.class);
         for (String view : views) {
@@ -221,9 +222,8 @@ public final class NexmarkPeer {
                 / 1e9;
     }
 
-    private static DataStream<RowData> read(
-            StreamExecutionEnvironment env, DataType type, String folders, String name) {
-        RowType row = (RowType) type.getLogicalType();
+    private static DataStream<RowData> read(StreamExecutionEnvironment env, String folders) {
+        RowType row = (RowType) EVENT.getLogicalType();
         InternalTypeInfo<RowData> info = InternalTypeInfo.of(row);
         ParquetColumnarRowInputFormat<FileSourceSplit> format =
                 new ParquetColumnarRowInputFormat<>(
@@ -237,7 +237,7 @@ public final class NexmarkPeer {
                         .setFileEnumerator(NonSplittingRecursiveEnumerator::new)
                         .setSplitAssigner(Ordered::new)
                         .build();
-        return env.fromSource(source, WatermarkStrategy.noWatermarks(), name, info);
+        return env.fromSource(source, WatermarkStrategy.noWatermarks(), "events", info);
     }
 
     /** Gives out files in the order of their names. Otherwise a watermark would make rows late. */
