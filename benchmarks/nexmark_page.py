@@ -70,6 +70,8 @@ class Facts:
         command = f"make bench CASE=nexmark EVENTS={events}"
         if arguments.queries != list(QUERIES):
             command += f" QUERIES={','.join(arguments.queries)}"
+        if arguments.peers != "all":
+            command += f" PEERS={arguments.peers}"
         return cls(
             cores=len(os.sched_getaffinity(0)),
             memory_gb=round(memory / 2**30),
