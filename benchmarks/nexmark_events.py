@@ -29,7 +29,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EVENT", "SIDE", "TIME", "VIEWS", "events", "flush", "side_input", "to_json", "write_files"]
+__all__ = [
+    "EVENT",
+    "SIDE",
+    "TIME",
+    "VIEWS",
+    "events",
+    "flush",
+    "flush_of_views",
+    "side_input",
+    "to_json",
+    "write_files",
+]
 
 BASE_MS = 1_767_225_600_000
 """Time of event 0: 2026-01-01, in UTC."""
@@ -202,8 +213,25 @@ def events(spark: SparkSession, count: int, first: int = 0, *, files: int | None
 
 def flush(after: int) -> bytes:
     """A record of no view, one day after this many events. It moves the watermark past all windows."""
-    at = dt.datetime.fromtimestamp((BASE_MS + after * GAP_MS) / 1000 + 86_400, dt.UTC)
-    return json.dumps({"event_type": 3, "bid": {"dateTime": at.isoformat(timespec="milliseconds")}}).encode()
+    return json.dumps({"event_type": 3, "bid": {"dateTime": _a_day_after(after)}}).encode()
+
+
+def flush_of_views(after: int) -> list[bytes]:
+    """The same as a record of each view, for an engine that filters before it looks for the watermark."""
+    at, nobody = _a_day_after(after), -after
+    rows = {
+        "person": {"id": nobody},
+        "auction": {"id": nobody, "seller": nobody},
+        "bid": {"auction": nobody, "bidder": nobody, "price": 0},
+    }
+    return [
+        json.dumps({"event_type": VIEWS[name][0], name: {**row, "dateTime": at}}).encode() for name, row in rows.items()
+    ]
+
+
+def _a_day_after(events: int) -> str:
+    at = dt.datetime.fromtimestamp((BASE_MS + events * GAP_MS) / 1000 + 86_400, dt.UTC)
+    return at.isoformat(timespec="milliseconds")
 
 
 def write_files(frame: DataFrame, folder: Path) -> None:

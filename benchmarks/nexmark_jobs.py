@@ -108,11 +108,9 @@ def ours(spark: SparkSession, query: Query, events: bs.BacklogStream, side: bs.B
 
 def spark_views(events: DataFrame, side: DataFrame) -> None:
     """Make Spark's views over a DataFrame of events, a batch or a stream."""
-    timed, of = events.selectExpr("*", TIME), "event_type"
+    timed = events.selectExpr("*", TIME)
     if events.isStreaming:
         timed = timed.withWatermark("dateTime", DELAY)
-        # Spark would move a condition on event_type alone before the watermark, which would then not see all events.
-        of = "if(dateTime IS NULL, NULL, event_type)"
     for name, (kind, _) in VIEWS.items():
-        timed.where(f"{of} = {kind}").selectExpr(*_columns(name)).createOrReplaceTempView(name)
+        timed.where(f"event_type = {kind}").selectExpr(*_columns(name)).createOrReplaceTempView(name)
     side.createOrReplaceTempView("side")
