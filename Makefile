@@ -121,13 +121,14 @@ dist: $(PACKAGES) ## wheel and sdist; a zip for --py-files; an archive of an env
 		--output dist/backlog_spark-environment.tar.gz
 	@ls -1 dist/*
 
-bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=] [KIND= RATE= SECONDS= INTERVAL=]
+bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=] [KIND= RATE= SECONDS= INTERVAL=] [EVENTS= QUERIES= PEERS= WRITE=1]
 	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \
 		echo "error: no benchmark '$(CASE)'; CASE is one of:" \
 			$$(grep -l '^__name__\|__main__' benchmarks/*.py | sed 's/.*\/\(.*\)\.py/\1/') >&2; exit 1; }
 	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS)) \
 		$(call flag,--kind,$(KIND)) $(call flag,--rate,$(RATE)) $(call flag,--seconds,$(SECONDS)) \
-		$(call flag,--interval,$(INTERVAL))
+		$(call flag,--interval,$(INTERVAL)) \
+		$(call flag,--events,$(EVENTS)) $(call flag,--queries,$(QUERIES)) $(call flag,--peers,$(PEERS)) $(if $(WRITE),--write)
 
 # $(call debian,command,packages)
 debian = command -v $(1) >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends $(2); } >$(LOG) 2>&1 || { \

@@ -1,0 +1,229 @@
+"""docs/nexmark.md: the figures of a run of ``benchmarks.nexmark``, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.nexmark_jobs import QUERIES
+from servers.flink_jars import FLINK_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Facts", "Row", "write"]
+
+_PAGE = Path(__file__).parents[1] / "docs" / "nexmark.md"
+
+
+@dataclass
+class Row:
+    """The figures of one query at one number of events. Each mapping is by the name of a candidate.
+
+    Parameters
+    ----------
+    seconds : dict
+        Of the backlog, or of the whole batch.
+    cores, switch, batch, fresh, state : dict
+        As the module of the benchmark describes them.
+    first : dict
+        Seconds of the first runs, which wrote their results.
+    why : dict
+        Why a candidate has no figures.
+    """
+
+    query: str
+    events: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)
+    cores: dict[str, float] = field(default_factory=dict)
+    switch: dict[str, float] = field(default_factory=dict)
+    batch: dict[str, float] = field(default_factory=dict)
+    fresh: dict[str, tuple[float, float]] = field(default_factory=dict)
+    state: dict[str, int] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Where and how a run was made."""
+
+    cores: int
+    memory_gb: int
+    date: dt.date
+    spark: str
+    java: str
+    command: str
+    rate: int
+    seconds: float
+
+    @classmethod
+    def of(cls, spark: SparkSession, arguments: argparse.Namespace) -> Facts:
+        """Of this machine and run."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        events = ",".join(map(str, arguments.events))
+        command = f"make bench CASE=nexmark EVENTS={events}"
+        if arguments.queries != list(QUERIES):
+            command += f" QUERIES={','.join(arguments.queries)}"
+        if arguments.peers != "all":
+            command += f" PEERS={arguments.peers}"
+        return cls(
+            cores=len(os.sched_getaffinity(0)),
+            memory_gb=round(memory / 2**30),
+            date=dt.datetime.now(dt.UTC).date(),
+            spark=spark.version,
+            java=str(spark._jvm.java.lang.System.getProperty("java.version")),  # type: ignore[union-attr]
+            command=f"{command} RATE={arguments.rate} SECONDS={arguments.seconds:g} WRITE=1",
+            rate=arguments.rate,
+            seconds=arguments.seconds,
+        )
+
+
+_CANDIDATES = {
+    "ours": "`bs.sql`",
+    "spark_batch": "Spark batch",
+    "spark_stream": "Spark stream",
+    "flink_batch": "Flink batch",
+    "flink_stream": "Flink stream",
+}
+
+_ABOUT = """# Nexmark
+
+<!-- Written by `make bench CASE=nexmark WRITE=1`. Do not edit. -->
+
+[Nexmark](https://github.com/nexmark/nexmark) has 24 queries over the persons, auctions and bids of an auction site.
+The statements are our own, with the same questions and forms of the language:
+[benchmarks/nexmark_queries]({blob}/benchmarks/nexmark_queries). So is the generator, with the public one's
+distributions. Its events are 1 ms apart, and the order is mixed within a second.
+
+| | |
+|---|---|
+| machine | {cores} cores, {memory} GB of memory |
+| date | {date} |
+| versions | Spark {spark}, Flink {flink}, Java {java} |
+| command | `{command}` |
+
+All candidates run on the same machine, in the same run, with two threads. Each has run once before it is timed. Only
+figures whose results are equal are shown. Use the ratios within a row; another machine gives other figures.
+
+## Backlog
+
+Events per second over {events} events in Parquet files, and in brackets the processor seconds per second.
+
+* `bs.sql` reads the files with `bs.source("hybrid")` at an interval during backlog of 0. The time includes the start of
+  the query. The state that the live rows need is saved after it: see *switch* below.
+* Spark stream has all files in its first batch, and RocksDB.
+* Flink has its cluster running. Flink stream has RocksDB and the settings of the public benchmark: a checkpoint every
+  three minutes.
+
+"""
+
+_LIVE = """
+## Live
+
+After the files, 10,000 events of a topic in batches of 1,000, one after another; then {rate} events per second for
+{seconds:g} s.
+
+* *switch* is the time from the last write of the backlog to the first write of live rows, and *batch* that between two
+  writes after it (median). Seconds.
+* *p50* and *p95* are the seconds from an event's way to Kafka to the end of the write of its batch, at {rate} events
+  per second. For a window this is not the time of its result, which waits for the watermark.
+* *state* is the checkpoint at the end, in MB.
+
+"""
+
+_BLOB = "https://github.com/backlog-spark/backlog-spark/blob/main"
+
+
+def _number(query: str) -> int:
+    return int(query[1:])
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
+
+
+def _speed(row: Row, name: str) -> str:
+    if name not in row.seconds:
+        return "differs" if "differs" in row.why.get(name, "") else ""
+    return f"{row.events / row.seconds[name]:,.0f} ({row.cores[name]:.1f})"
+
+
+def _backlog(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        [row.query, QUERIES[row.query].about.rstrip("."), *(_speed(row, name) for name in _CANDIDATES)] for row in rows
+    ]
+    return _table(["query", "question", *_CANDIDATES.values()], lines)
+
+
+def _live(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for row in rows:
+        cells = [row.query]
+        for name in ("ours", "spark_stream"):
+            if name in row.batch:
+                p50, p95 = row.fresh[name]
+                cells += [f"{row.switch[name]:.1f}", f"{row.batch[name]:.2f}", f"{p50:.2f}", f"{p95:.2f}"]
+                cells.append(f"{row.state[name] / 1e6:.1f}")
+            else:
+                cells += [""] * 5
+        lines.append(cells)
+    figures = ["switch", "batch", "p50", "p95", "state"]
+    shown = [f"{_CANDIDATES[name]}: {figures[0]}" for name in ("ours", "spark_stream")]
+    return _table(["query", shown[0], *figures[1:], shown[1], *figures[1:]], lines)
+
+
+def _growth(rows: Sequence[Row], sizes: Sequence[int]) -> list[str]:
+    """Events per second of ours and Spark's batch at each size, for queries with a figure at every size."""
+    found = {(row.query, row.events): row for row in rows if "ours" in row.seconds}
+    lines = []
+    for query in dict.fromkeys(row.query for row in rows):
+        if all((query, size) in found for size in sizes):
+            cells = [
+                f"{size / found[query, size].seconds[name]:,.0f}" for name in ("ours", "spark_batch") for size in sizes
+            ]
+            lines.append([query, *cells])
+    heads = [f"{_CANDIDATES[name]}, {size:,}" for name in ("ours", "spark_batch") for size in sizes]
+    return _table(["query", *heads], lines)
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for row in rows:
+        for name, why in row.why.items():
+            told = why.replace("|", "\\|").replace("<", "&lt;")
+            lines.append([row.query, _CANDIDATES[name], told[:_LONGEST] + ("…" if len(told) > _LONGEST else "")])
+    return _table(["query", "", "why"], lines)
+
+
+_LONGEST = 160
+
+
+def text(rows: Sequence[Row], facts: Facts) -> str:
+    """The page."""
+    sizes = sorted({row.events for row in rows})
+    shown = sorted((row for row in rows if row.events == sizes[-1]), key=lambda row: _number(row.query))
+    about = _ABOUT.format(
+        blob=_BLOB, cores=facts.cores, memory=facts.memory_gb, date=facts.date, spark=facts.spark, flink=FLINK_VERSION,
+        java=facts.java, command=facts.command, events=f"{sizes[-1]:,}",
+    )  # fmt: skip
+    lines = [*_backlog(shown), *_LIVE.format(rate=facts.rate, seconds=facts.seconds).splitlines(), *_live(shown)]
+    if len(sizes) > 1:
+        lines += ["", "## Growth", "", "Events per second of the backlog, by the number of events.", ""]
+        lines += _growth(rows, sizes)
+    if any(row.why for row in shown):
+        lines += ["", "## Without a figure", ""]
+        if any("differs" in why for row in shown for why in row.why.values()):
+            lines += ["A result that differs is one from Spark's batch.", ""]
+        lines += _missing(shown)
+    return about + "\n".join(lines) + "\n"
+
+
+def write(rows: Sequence[Row], facts: Facts) -> None:
+    """Write the page."""
+    _PAGE.write_text(text(rows, facts))
