@@ -183,8 +183,7 @@ class _Bench:
                 "startingOffsets": "earliest", "valueFormat": "json", "maxOffsetsPerTrigger": str(_LIVE_ROWS),
             }  # fmt: skip
             events = bs.source("hybrid", name="events", schema=made.EVENT, options=options)
-            files = {"phases": "files", "path": str(self.side)}
-            side = bs.source("hybrid", name="side", schema=made.SIDE, options=files)
+            side = self.spark.read.parquet(str(self.side))
             try:
                 stream = ours(self.spark, query, events, side)
             except bs.SqlError as error:

@@ -94,7 +94,7 @@ def streams_of(events: bs.BacklogStream) -> dict[str, bs.BacklogStream]:
     return {name: timed.filter(f"event_type = {kind}").map(*_columns(name)) for name, (kind, _) in VIEWS.items()}
 
 
-def ours(spark: SparkSession, query: Query, events: bs.BacklogStream, side: bs.BacklogStream) -> bs.BacklogStream:
+def ours(spark: SparkSession, query: Query, events: bs.BacklogStream, side: DataFrame) -> bs.BacklogStream:
     """The result of a query as our stream.
 
     Raises
@@ -102,7 +102,7 @@ def ours(spark: SparkSession, query: Query, events: bs.BacklogStream, side: bs.B
     SqlError
         The statement is not supported.
     """
-    given = {**streams_of(events), "side": side}
+    given: dict[str, bs.BacklogStream | DataFrame] = {**streams_of(events), "side": side}
     return bs.sql(spark, query.text, **{name: given[name] for name in query.tables})
 
 

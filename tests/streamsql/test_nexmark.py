@@ -21,9 +21,6 @@ from .test_results import known, left_over, settled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOT_YET = ("q6", "q12", "q13", "q19")
-"""Statements that may be refused."""
-
 STARTS = (0, 8_000, 16_000, 24_000)
 """Numbers of the first events of each part: so the windows of ten seconds are several."""
 
@@ -69,16 +66,9 @@ def test_statements_equal_a_batch(spark: SparkSession, tmp_path: Path, name: str
     spark_views(spark.createDataFrame(pa.concat_tables(given["events"]), made.EVENT), made.side_input(spark))
     expected = multiset(spark.sql(query.spark).collect())
     assert expected
-    if "side" in query.tables:
-        given["side"] = [made.side_input(spark).toArrow()]
     known(tmp_path, given)
-    sources = {each: bs.source("scripted", name=each, path=tmp_path / each, partitions=2) for each in given}
-    try:
-        stream = ours(spark, query, sources["events"], sources.get("side", sources["events"]))
-    except bs.SqlError as refused:
-        if name in NOT_YET:
-            pytest.skip(str(refused))
-        raise
+    events = bs.source("scripted", name="events", path=tmp_path / "events", partitions=2)
+    stream = ours(spark, query, events, made.side_input(spark))
     state = state_of(query)
     sink = run(spark, tmp_path, stream, given, BACKLOG, Counter(), check=settled(state, expected))
     assert state(sink) == expected
