@@ -204,7 +204,7 @@ def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     [
         ("mysql", "Did you mean mysql_cdc? There are: avro, "),
         ("kafkaa", "Did you mean kafka?"),
-        ("jdbc", "There are: avro, csv, delta, hybrid, json, kafka, mysql_cdc, "),
+        ("jdbc", "There are: avro, csv, datagen, delta, hybrid, json, kafka, mysql_cdc, "),
     ],
 )
 def test_a_format_that_does_not_stream_is_answered_with_those_that_do(

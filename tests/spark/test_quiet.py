@@ -20,6 +20,8 @@ MESSAGES = {
     "MicroBatchExecution": "Disabling AQE since AQE is not supported in stateful workloads.",
     "SparkStringUtils": "Truncated the string representation of a plan since it was too large. This behavior can be "
     "adjusted by setting 'spark.sql.debug.maxToStringFields'.",
+    "WindowExec": "No Partition Defined for Window operation! Moving all data to a single partition, this can cause "
+    "serious performance degradation.",
     "TransformWithStateInPySparkStateServer": "No more data to read from the socket",
     "DAGScheduler": "Failed to cancel job group 7f2c. Cannot find active jobs for it.",
     "DataSourceManager": "The data source mysql_cdc replaced a statically registered data source.",
