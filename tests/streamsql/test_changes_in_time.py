@@ -242,8 +242,6 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("SELECT user, count(*) AS n FROM {0} AS o GROUP BY user, session_window(at, '1 day')", "session window cannot"),
     ("SELECT user, max_by(id, amount) AS n FROM {0} AS o GROUP BY user, window(at, '1 day')", "max_by(id, amount)"),
-    ("SELECT sum(amount) OVER (PARTITION BY user ORDER BY at ROWS 2 PRECEDING) AS t FROM {0} AS o", "over cannot"),
-    ("SELECT lag(amount) OVER (PARTITION BY user ORDER BY at) AS t FROM {0} AS o", "over cannot"),
     *(
         (f"SELECT a.seq, o.id FROM a {how} JOIN {{0}} AS o {WITHIN}", "interval_join cannot")
         for how in ("INNER", "LEFT", "FULL")
