@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -11,7 +11,6 @@ from sqlglot import exp
 
 from backlog_spark.api.lookup import LookupTable, lookup
 from backlog_spark.api.streams import BacklogStream
-from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.spark.jvm.session import check_session
@@ -21,17 +20,20 @@ from backlog_spark.streamsql.flink_types import flink_types
 from backlog_spark.streamsql.functions import register_functions
 from backlog_spark.streamsql.generators import is_generator, with_generated
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
+from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.lookups import bounded_columns, looked_up
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import Dialect, parsed
+from backlog_spark.streamsql.qualify import around_windows
 from backlog_spark.streamsql.ranked_rows import first_rows
 from backlog_spark.streamsql.rows import Rows, text_of
 from backlog_spark.streamsql.set_operations import set_operation
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
 from backlog_spark.streamsql.subqueries import ANTI, EXISTS, Known, exists_join, exists_joins
 from backlog_spark.streamsql.translation import Translation, conjuncts, results_change
+from backlog_spark.streamsql.used_names import as_of, pushed_down, used_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +43,6 @@ __all__ = ["sql"]
 _LOG: Final = logging.getLogger(__name__)
 
 Tables = Mapping[str, exp.Query]
-
-_TTL_FORM = "Write SELECT /*+ STATE_TTL('orders' = '1 day', 'customers' = '30 days') */ …, with names of this FROM."
 
 
 def sql(
@@ -185,7 +185,10 @@ def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
 
 
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
-    outer, added = _around_windows(tr, select, tables)
+    def is_inner(query: exp.Select, column: exp.Column) -> bool:
+        return _knows(tr, query, column, tables)
+
+    outer, added = around_windows(tr, select, is_inner)
     if outer is None:
         return _plain_select(tr, select, tables)
     rows = _plain_select(tr, outer, tables)
@@ -195,46 +198,6 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     tr.statement.only(select.args["distinct"])
     shown = [(c.name, c.column, select.expressions[0]) for c in rows.columns if not c.hidden]
     return distinct(tr, tr.projected(rows, shown), select.expressions[0])
-
-
-def _around_windows(tr: Translation, select: exp.Select, tables: Tables) -> tuple[exp.Select | None, list[str]]:
-    """A query around one with QUALIFY, and the names of columns that only it needs; None if there is no need.
-
-    A condition of WHERE on the alias of an OVER goes there too: no column of FROM has the name.
-    """
-    where = conjuncts(select.args["where"].this) if select.args.get("where") else []
-    aliases = {each.alias.lower() for each in select.expressions if each.find(exp.Window) and each.alias}
-    late = [
-        condition
-        for condition in (where if aliases else [])
-        if any(
-            not c.table and c.name.lower() in aliases and not _knows(tr, select, c, tables)
-            for c in condition.find_all(exp.Column)
-        )
-        and not condition.find(exp.Query)
-    ]
-    qualify = select.args.get("qualify")
-    if not late and qualify is None:
-        return None, []
-    inner = select.copy()
-    inner.set("qualify", None)
-    inner.set("distinct", None)
-    rest = [each.copy() for each in where if not any(each is one for one in late)]
-    inner.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
-    added: list[str] = []
-
-    def column_for(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Window):
-            return node
-        added.append(tr.hidden("over"))
-        inner.append("expressions", exp.alias_(node.copy(), added[-1], quoted=True))
-        return exp.column(added[-1], quoted=True)
-
-    asked = conjuncts(qualify.this) if qualify is not None else []
-    conditions = [each.copy() for each in late] + [each.transform(column_for) for each in asked]
-    table = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(tr.hidden("rows"), quoted=True)))
-    outer = exp.Select(expressions=[exp.Star()], from_=exp.From(this=table))
-    return outer.where(*conditions, copy=False), added
 
 
 def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
@@ -248,7 +211,7 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         raise tr.statement.refused(select, "a SELECT without FROM.", f"Name a stream: {_names(tr, tables)}.")
     tr.statement.only(source, "this")
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
-    used, joins = _used(select), select.args.get("joins") or []
+    used, joins = used_names(select), select.args.get("joins") or []
 
     def select_of(inner: exp.Select, known: Tables) -> Rows:
         return _select(tr, inner, _with(tr, inner, known))
@@ -268,7 +231,7 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         None if is_generator(join) or bounded else _table(tr, without_version(join.this), tables)
         for join, bounded in zip(joins, found, strict=True)
     ]
-    kept = _state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
+    kept = state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if right is None:
             bounded = found[number]
@@ -276,14 +239,14 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             continue
         if used is not None:
             # A temporal join reads build rows by their time. Other joins take changes as of now.
-            as_of = _as_of(join)
-            at_rows = as_of is not None and as_of.name.lower() != "proctime"
+            version = as_of(join)
+            at_rows = version is not None and version.name.lower() != "proctime"
             by_time = at_rows or (join.this.args.get("version") and not right.pseudo)
             newest = {event_time(tr, right.stream), *(["_commit_seq"] if at_rows else [])} if by_time else set()
             of_build = {c.name.lower() for c in right.columns if c.column.name in newest}
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
         later = [each for each in rights[number + 1 :] if each is not None]
-        early = _pushed_down(where, [rows, right, *later], joins[number + 1 :])
+        early = pushed_down(where, [rows, right, *later], joins[number + 1 :])
         taken = list(early)
         # A table of its own alias only: the result of the joins before is not in the hint.
         rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
@@ -301,7 +264,7 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if not is_over and select.args.get("windows"):
         tr.statement.only(select, *(key for key in select.args if key != "windows"))
     if is_grouped(select, items):
-        parts = _used(select, "expressions", "group", "having")
+        parts = used_names(select, "expressions", "group", "having")
         if parts is not None and rows.span is None and (rows.pseudo or results_change(rows.stream._node)):
             # Rows that can be retracted may have to be kept, so drop unused columns.
             rows = tr.pruned(rows, parts, select)
@@ -318,7 +281,7 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             "Write GROUP BY window_start, window_end, or leave out the function.",
         )
     elif is_over:
-        used = _used(select, "expressions", "windows")
+        used = used_names(select, "expressions", "windows")
         # Rows that change have no place in time.
         time = None if rows.pseudo or results_change(rows.stream._node) else event_time(tr, rows.stream)
         if used is not None:
@@ -374,43 +337,6 @@ def _columns_of(tr: Translation, item: exp.Expr, tables: Tables) -> Rows:
             rows = bounded_columns(tr, bounded, item)
         tr.looked_at[id(item)] = item, rows
     return tr.looked_at[id(item)][1]
-
-
-def _as_of(join: exp.Join) -> exp.Column | None:
-    """The column that FOR SYSTEM_TIME AS OF names."""
-    version = join.this.args.get("version")
-    return version.expression if version is not None and isinstance(version.expression, exp.Column) else None
-
-
-def _used(select: exp.Select, *parts: str) -> set[str] | None:
-    """The names used in parts of a SELECT; default: in all parts but FROM. None: a star uses all names."""
-    wanted = parts or tuple(key for key in select.args if key not in ("from_", "with_"))
-    found: set[str] = set()
-    for part in wanted:
-        given = select.args.get(part)
-        for each in given if isinstance(given, list) else [given] if given is not None else []:
-            is_join = isinstance(each, exp.Join)
-            own = each.this if is_join and is_generator(each) else None
-            for inner in [each.args.get("on"), *each.args.get("using", []), _as_of(each), own] if is_join else [each]:
-                if inner is None:
-                    continue
-                if any(not isinstance(star.parent, exp.Count) for star in inner.find_all(exp.Star)):
-                    return None
-                found |= {name.name.lower() for name in inner.find_all(exp.Identifier)}
-    return found
-
-
-def _pushed_down(where: list[exp.Expr], inputs: list[Rows], later: list[exp.Join]) -> list[exp.Expr]:
-    """The conditions of WHERE that a join may apply, as far as the joins after it allow."""
-    if any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in later):
-        # These joins fill rows with NULL, and WHERE must see those rows.
-        return []
-
-    def is_plain(column: exp.Column) -> bool:
-        # A name of several tables is ambiguous in the end, even if the first join knows only one of them.
-        return len(column.parts) > 1 or sum(rows.has(column) for rows in inputs) == 1
-
-    return [each for each in where if all(is_plain(column) for column in each.find_all(exp.Column))]
 
 
 def _where(tr: Translation, rows: Rows, condition: exp.Expr) -> Rows:
@@ -473,40 +399,3 @@ def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
 def _names(tr: Translation, tables: Tables) -> str:
     names = [*(name for name, _ in tr.streams.values()), *tables]
     return ", ".join(names) or "none; pass streams by name: bs.sql(spark, query, orders=orders)"
-
-
-def _state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> list[int | None]:
-    """How long joins keep the rows of each table, in milliseconds. None and 0: for ever.
-
-    Source: Flink SQL, "State TTL Hints".
-
-    Parameters
-    ----------
-    tables : sequence of str
-        Names of the tables in FROM, in order.
-
-    Raises
-    ------
-    SqlError
-        For another hint, an unknown table name, a value that is not a duration, and a FROM without a join.
-    """
-    found: dict[str, int] = {}
-    hint = select.args.get("hint")
-    lower = [name.lower() for name in tables]
-    for each in hint.expressions if hint is not None else []:
-        if not isinstance(each, exp.Anonymous) or each.name.upper() != "STATE_TTL":
-            tr.statement.only(select, *(key for key in select.args if key != "hint"))
-        if len(tables) == 1:
-            raise tr.statement.refused(
-                select.expressions[0], "STATE_TTL without a join.", "Only joins drop rows by age. Leave the hint out."
-            )
-        for pair in each.expressions:
-            table = pair.this.name if isinstance(pair, exp.EQ) else ""
-            if not table or not isinstance(pair.expression, exp.Literal) or table.lower() not in lower:
-                shown = table or pair.sql(dialect="spark")
-                raise tr.statement.refused(
-                    select.expressions[0], f"STATE_TTL of {shown!r}; the tables are {', '.join(tables)}.", _TTL_FORM
-                )
-            with tr.statement.at(select.expressions[0]):
-                found[table.lower()] = parse_duration(pair.expression.name, f"STATE_TTL of {table!r}")
-    return [found.get(name) or None for name in lower]

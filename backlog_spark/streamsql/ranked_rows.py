@@ -143,10 +143,11 @@ def first_rows(
         return selected(inner).aliased(table), where
     except SqlError as error:
         tr.names(names)
-        if only_first:
-            return _picked(tr, inner, item, used, selected, error).aliased(table), left
-        shown = used is None or _reads(around, left, name)
-        return _top(tr, inner, item, used, selected, error, (function, most), shown=shown).aliased(table), left
+        shown = only_first or used is None or _reads(around, left, name)
+        read = used if shown or used is None else used - {name.lower()}
+        found = _windowed(tr, inner, item, read, selected, error)
+        rows = _picked(tr, found, item) if only_first else _top(tr, found, item, (function, most), shown=shown)
+        return rows.aliased(table), left
 
 
 def _with_plain_windows(select: exp.Select) -> exp.Select:
@@ -256,20 +257,9 @@ def _windowed(
     return _Windowed(rows, keys, orders, shown, list(parts.values()))
 
 
-def _top(
-    tr: Translation,
-    inner: exp.Select,
-    item: exp.Alias,
-    used: set[str] | None,
-    select: Callable[[exp.Select], Rows],
-    error: SqlError,
-    limit: tuple[str, int],
-    *,
-    shown: bool,
-) -> Rows:
+def _top(tr: Translation, found: _Windowed, item: exp.Alias, limit: tuple[str, int], *, shown: bool) -> Rows:
     """The first rows of each key, with their number if it is ``shown``."""
     name = item.alias
-    found = _windowed(tr, inner, item, used if shown or used is None else used - {name.lower()}, select, error)
     number = tr.hidden("number")
     functions = [OverFunction(limit[0], None, number)] if shown else []
     operator = tr.operator(*map(_told, found.parts), "top")
@@ -288,16 +278,8 @@ def after_ranked(tr: Translation, stream: BacklogStream, rows: Rows, node: exp.E
     return Rows(stream, (*columns, *(Visible("", name, column_of(name), hidden=True) for name in pseudo)), pseudo)
 
 
-def _picked(
-    tr: Translation,
-    inner: exp.Select,
-    item: exp.Alias,
-    used: set[str] | None,
-    select: Callable[[exp.Select], Rows],
-    error: SqlError,
-) -> Rows:
+def _picked(tr: Translation, found: _Windowed, item: exp.Alias) -> Rows:
     """The first row of each key."""
-    found = _windowed(tr, inner, item, used, select, error)
     rows, shown = found.rows, found.shown
     row = tr.unseen("__row")
     value = f"struct({', '.join(quoted(column.column.name) for column in shown)})"
