@@ -104,7 +104,7 @@ def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
 # Users make none of these themselves: they get them from a query or a function, or from a method.
 MADE_FOR_USERS = (
     bs.BacklogProgress, bs.Switch, bs.Verification, bs.Difference, bs.RunContext, bs.NativeHybrid, bs.NativeQuery,
-    bs.BacklogQuery, bs.StateTtlConfig, TargetDiffers, bs.BacklogError, bs.WindowedStream,
+    bs.BacklogQuery, bs.StateTtlConfig, TargetDiffers, bs.BacklogError, bs.WindowedStream, bs.LookupTable,
 )  # fmt: skip
 
 
