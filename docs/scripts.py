@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backlog_spark.connectors.datagen import documented_options
 from backlog_spark.pipelines.script.checks import METADATA
-from backlog_spark.pipelines.script.connectors import CONNECTORS, Connector
+from backlog_spark.pipelines.script.connectors import CONNECTORS, LOOKUP_RELOAD, Connector
 from backlog_spark.pipelines.script.datagen import KEYS
 from backlog_spark.pipelines.script.types import PLAIN
 
@@ -89,8 +89,10 @@ below it with its target's name. `--checkpoint` and `checkpoint=` override it. |
 * A table of `kafka` needs `scan.startup.mode`. Flink's default, `group-offsets`, is not possible: the checkpoint has
   the positions.
 * `server-id` is a range of at least 16 ids.
-* A table of `filesystem` is read once, and has an end. So have `kafka` with `scan.bounded.mode`, `mysql-cdc` with
-  `scan.startup.mode` = `snapshot`, and `datagen` with `number-of-rows` or a sequence.
+* A table of `filesystem` without a watermark may be joined `FOR SYSTEM_TIME AS OF` the processing time. It is
+  [looked up](sql.md#bounded-tables) then: read at each start, and after `{reload}`.
+* Any other table of `filesystem` is read once, and has an end. So have `kafka` with `scan.bounded.mode`, `mysql-cdc`
+  with `scan.startup.mode` = `snapshot`, and `datagen` with `number-of-rows` or a sequence.
 * `kafka` and `filesystem` are sources only. Write to `delta`; in Python, a `bs.Sink` is any target
   ([sinks.md](sinks.md)).
 * Each INSERT reads its tables itself. UNION ALL of two views of one table of `kafka` or `filesystem` is refused:
@@ -160,6 +162,7 @@ def pages() -> dict[str, str]:
     return {
         "scripts.md": _TEXT.format(
             blob=_BLOB,
+            reload=LOOKUP_RELOAD,
             example=_EXAMPLE.read_text(),
             connectors="\n".join(_table(name, connector) for name, connector in CONNECTORS.items()),
             metadata=metadata,

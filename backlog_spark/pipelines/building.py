@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.api.lookup import LookupTable, lookup
 from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import choice, described
@@ -32,7 +33,9 @@ from backlog_spark.pipelines.sql_names import unknown_names
 from backlog_spark.sinks import BlackHole, DeltaAppend, DeltaTables, DeltaUpsert, Print, Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    _Table = BacklogStream | LookupTable
 
 __all__ = ["check_functions", "sink_of", "source_of", "streams_of", "use_directory"]
 
@@ -61,19 +64,37 @@ def streams_of(pipeline: Pipeline, spark: SparkSession) -> dict[str, BacklogStre
         With the place of the SQL or function in the file.
     """
     found: dict[str, BacklogStream] = {}
+    bounded = {declared.section.name: _lookup(pipeline, index) for index, declared in enumerate(pipeline.lookups)}
     _register(pipeline, spark)
     for index, declared in enumerate(pipeline.sources):
         found[declared.section.name] = _timed(source_of(pipeline, index), declared.section.watermark)
     for index, transform in enumerate(pipeline.transforms):
         path = pipeline.at("transform", index)
-        made = _by_sql(pipeline, transform, path, found, spark) if transform.sql else None
-        stream = made or _by_function(pipeline, transform, path, found, spark)
+        tables: dict[str, _Table] = {**bounded, **found}
+        made = _by_sql(pipeline, transform, path, tables, spark) if transform.sql else None
+        stream = made or _by_function(pipeline, transform, path, tables, spark)
         if transform.columns or transform.changes != "keep":
             from backlog_spark.pipelines.columns import with_columns
 
             stream = with_columns(pipeline, transform, (*path, "columns"), stream, spark)
         found[transform.name] = _timed(stream, transform.watermark)
     return found
+
+
+def _lookup(pipeline: Pipeline, index: int) -> LookupTable:
+    declared = pipeline.lookups[index]
+
+    def read(spark: SparkSession) -> DataFrame:
+        reader = spark.read.format(declared.section.format).options(**declared.options)
+        if declared.section.schema_:
+            reader = reader.schema(declared.section.schema_)
+        try:
+            return reader.load()
+        except Exception as error:  # of any format
+            problem = f"{declared.section.name} cannot be read: {first_line(error)}."
+            raise pipeline.error(pipeline.at("lookup", index), problem) from None
+
+    return lookup(read, refresh=declared.section.refresh)
 
 
 def sink_of(pipeline: Pipeline, output: Output) -> Sink:
@@ -111,6 +132,7 @@ def sink_of(pipeline: Pipeline, output: Output) -> Sink:
 def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
     """An error for each function that cannot be imported or called. Imports their modules."""
     streams: dict[str, Any] = dict.fromkeys(declared.section.name for declared in pipeline.sources)
+    streams |= dict.fromkeys(declared.section.name for declared in pipeline.lookups)
     for index, transform in enumerate(pipeline.transforms):
         if transform.function:
             path = pipeline.at("transform", index)
@@ -158,16 +180,16 @@ def _timed(stream: BacklogStream, watermark: Watermark | None) -> BacklogStream:
 
 
 def _by_sql(
-    pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
+    pipeline: Pipeline, transform: Transform, path: Path, tables: Mapping[str, _Table], spark: SparkSession
 ) -> BacklogStream:
     with required("SQL"):
         from backlog_spark.streamsql.queries import sql
         from backlog_spark.streamsql.refusals import SqlError
 
     query = transform.sql or ""
-    named: dict[str, Any] = {name: stream for name, stream in streams.items() if re.search(rf"(?i)\b{name}\b", query)}
+    named: dict[str, Any] = {name: table for name, table in tables.items() if re.search(rf"(?i)\b{name}\b", query)}
     try:
-        for problem in unknown_names(query, dict.fromkeys(streams), functions=False, dialect=transform.dialect)[0]:
+        for problem in unknown_names(query, dict.fromkeys(tables), functions=False, dialect=transform.dialect)[0]:
             raise problem
         return sql(spark, query, dialect=transform.dialect, **named)
     except SqlError as error:
@@ -175,10 +197,10 @@ def _by_sql(
 
 
 def _by_function(
-    pipeline: Pipeline, transform: Transform, path: Path, streams: Mapping[str, BacklogStream], spark: SparkSession
+    pipeline: Pipeline, transform: Transform, path: Path, tables: Mapping[str, _Table], spark: SparkSession
 ) -> BacklogStream:
     function = _imported(pipeline, transform.function or "", (*path, "function"))
-    arguments = _arguments(pipeline, transform, path, function, streams, spark)
+    arguments = _arguments(pipeline, transform, path, function, tables, spark)
     try:
         made = function(**arguments)
     except TypeError as error:

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 __all__ = [
     "SINKS",
     "BlackHoleSink",
+    "DeclaredLookup",
     "DeclaredSource",
     "DeltaAppendSink",
     "DeltaTablesSink",
     "DeltaUpsertSink",
+    "Lookup",
     "Output",
     "Pipeline",
     "PipelineSection",
@@ -80,6 +82,22 @@ class Source(_Section):
         None,
         description="Only with a sink of type delta_tables: the tables to copy, such as shop.* or shop.order_*. New "
         "tables are copied too.",
+    )
+
+
+class Lookup(_Section):
+    """A bounded table that SQL looks up, as of `backlog_spark.lookup`. All other keys are options of its format."""
+
+    # Options may be secret, so they are kept apart.
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel)
+
+    name: str = Field(description="The name for transforms.")
+    format: str = Field(description="A batch format of Spark, such as csv, parquet, delta or jdbc.")
+    schema_: str | None = Field(
+        None, alias="schema", description="Its columns, such as id BIGINT, name STRING. Default: Spark finds them."
+    )
+    refresh: str | None = Field(
+        None, description="After this time the table is read again. Default: it is read at each start."
     )
 
 
@@ -266,6 +284,21 @@ class DeclaredSource:
 
 
 @dataclass(frozen=True)
+class DeclaredLookup:
+    """A bounded table with the options of its format as texts.
+
+    Parameters
+    ----------
+    section : Lookup
+    options : dict
+        They may be secret.
+    """
+
+    section: Lookup
+    options: dict[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Output:
     """A sink, which gets a query's result or one of its side outputs.
 
@@ -311,6 +344,7 @@ class Pipeline:
     sinks: tuple[SinkSection, ...]
     pipeline: PipelineSection
     document: Document = field(repr=False)
+    lookups: tuple[DeclaredLookup, ...] = ()
 
     def error(self, path: Path, problem: str, hint: str = "") -> PipelineError:
         """The error for a mistake that is found later, at a key of the file."""
@@ -354,6 +388,7 @@ class Pipeline:
     def _names(self) -> None:
         seen = dict[str, Path]()
         named = [("source", i, s.section.name) for i, s in enumerate(self.sources)]
+        named += [("lookup", i, found.section.name) for i, found in enumerate(self.lookups)]
         named += [("transform", i, t.name) for i, t in enumerate(self.transforms)]
         for section, index, name in named:
             path = self.at(section, index)

@@ -17,7 +17,9 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
 from backlog_spark.pipelines.model import (
     SINKS,
+    DeclaredLookup,
     DeclaredSource,
+    Lookup,
     Pipeline,
     PipelineSection,
     Route,
@@ -33,7 +35,7 @@ from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options
 
 __all__ = ["FORMATS", "SCRIPT", "load", "parse", "parse_script"]
 
-_SECTIONS: Final = ("source", "transform", "route", "sink", "pipeline")
+_SECTIONS: Final = ("source", "lookup", "transform", "route", "sink", "pipeline")
 _ARGUMENTS: Final = "arguments"
 # YAML is read at about 1 MB in ten seconds. A pipeline has a few KB.
 _MOST_BYTES: Final = 1_000_000
@@ -117,6 +119,7 @@ class _Parser:
                 document.fault((key,), f"A pipeline needs {key}.")
         discover()
         sources = [self._source(item, path) for item, path in self._items("source")]
+        lookups = [self._lookup(item, path) for item, path in self._items("lookup")]
         transforms = [self._section(Transform, item, path) for item, path in self._items("transform")]
         routes = [self._section(Route, item, path) for item, path in self._items("route")]
         sinks = [self._sink(item, path) for item, path in self._items("sink")]
@@ -136,6 +139,7 @@ class _Parser:
             tuple(s for s in sinks if s is not None),
             settings,
             document,
+            tuple(each for each in lookups if each is not None),
         )
         made.check()
         return made
@@ -192,15 +196,9 @@ class _Parser:
         if section is None:
             return None
         self._check_watermark(section.watermark, path)
-        options = {}
-        given_keys = [key for key in item if key not in keys_of(Source)]
-        for key in given_keys:
-            text = self._option((*path, key))
-            if text is not None:
-                options[key] = text
-        given = dict(options)
+        given = self._options(Source, item, path)
         if section.tables is not None:
-            given.update(self._of_tables(section, given_keys, path))
+            given.update(self._of_tables(section, [key for key in item if key not in keys_of(Source)], path))
         if section.type in CONNECTORS:
             self._check_options(section.type, given, path)
         elif section.type not in FORMATS:
@@ -209,6 +207,19 @@ class _Parser:
                 choice(section.type, [*CONNECTORS, *FORMATS], "There are"),
             )  # fmt: skip
         return DeclaredSource(section, given)
+
+    def _lookup(self, item: Any, path: Path) -> DeclaredLookup | None:
+        section = self._section(Lookup, item, path)
+        if section is None:
+            return None
+        if section.refresh is not None and self._duration("refresh", section.refresh, (*path, "refresh")) == 0:
+            self._document.fault((*path, "refresh"), "refresh: is no time.", "Write, for example, 10 minutes.")
+        return DeclaredLookup(section, self._options(Lookup, item, path))
+
+    def _options(self, kind: type[BaseModel], item: Mapping[str, Any], path: Path) -> dict[str, str]:
+        """The keys of a section that are not its own."""
+        found = {key: self._option((*path, key)) for key in item if key not in keys_of(kind)}
+        return {key: text for key, text in found.items() if text is not None}
 
     def _of_tables(self, section: Source, keys: Sequence[str], path: Path) -> dict[str, str]:
         """The options of a source that copies whole databases."""

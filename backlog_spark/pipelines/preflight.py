@@ -113,7 +113,8 @@ def preflight(file: str, *, checkpoint: str | None = None) -> Report:
             if not all(_has_begun(local_path(pipeline.checkpoint_of(sink))) for sink in pipeline.sinks):
                 findings += found.first
                 findings += _first_start(declared, told)
-    findings += _transforms(pipeline, columns)
+    findings += _lookups(pipeline)
+    findings += _transforms(pipeline, columns | dict.fromkeys(each.section.name for each in pipeline.lookups))
     for sink in pipeline.sinks:
         where = local_path(pipeline.checkpoint_of(sink))
         if where is not None and _has_begun(where):
@@ -271,6 +272,15 @@ def _of_fault(pipeline: Pipeline, error: PipelineError) -> Finding:
     return Finding(
         Severity.ERROR, f"{pipeline.file}:{fault.place.line}:{fault.place.column}", fault.problem, fault.hint
     )
+
+
+def _lookups(pipeline: Pipeline) -> Iterator[Finding]:
+    """Files of bounded tables on this machine. Spark reads the others when the query starts."""
+    for declared in pipeline.lookups:
+        path = declared.options.get("path", "")
+        where = local_path(path)
+        if where is not None and not any(char in path for char in "*?[{") and not where.exists():
+            yield Finding(Severity.ERROR, f"lookup {declared.section.name}", f"there is no {where}.", "Correct path.")
 
 
 def _columns(declared: DeclaredSource, found: Examination | None) -> Columns:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backlog_spark.pipelines.model import SINKS, PipelineSection, Route, Source, Transform
+from backlog_spark.pipelines.model import SINKS, Lookup, PipelineSection, Route, Source, Transform
 from backlog_spark.pipelines.parsing import FORMATS
 from backlog_spark.spi.options import Option
 from backlog_spark.spi.registry import documented_options
@@ -31,6 +31,7 @@ def pipeline_schema() -> dict[str, Any]:
         return {"$ref": f"#/$defs/{name}"}
 
     section(Source)
+    of_lookup = section(Lookup)
     base = definitions.pop("Source")
     sources = [_source(base, name, documented_options(name)) for name in ("mysql_cdc", "hybrid", "datagen")]
     sources.append(_source(base, FORMATS, ()))
@@ -48,6 +49,7 @@ def pipeline_schema() -> dict[str, Any]:
         "required": ["source", "sink", "pipeline"],
         "properties": {
             "source": {"anyOf": [of_source, {"type": "array", "minItems": 1, "items": of_source}]},
+            "lookup": {"anyOf": [of_lookup, {"type": "array", "items": of_lookup}]},
             "transform": {"type": "array", "items": section(Transform)},
             "route": {"type": "array", "items": section(Route)},
             "sink": {"anyOf": [of_sink, {"type": "array", "minItems": 1, "items": of_sink}]},

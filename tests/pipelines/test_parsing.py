@@ -80,7 +80,7 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
     assert found == [
         "p.yaml:5:3: prot: mysql_cdc has no such option. Did you mean port?",
         "p.yaml:9:3: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?",
-        "p.yaml:10:1: chunkSizze: there is no such key. There are: pipeline, route, sink, source, transform.",
+        "p.yaml:10:1: chunkSizze: there is no such key. There are: lookup, pipeline, route, sink, source, transform.",
         "p.yaml:11:1: sink needs keys. Columns that identify a row.",
         "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
         "keys, mergeSchema, metadataColumns, name, onExistingRows, partitionBy, path, properties, sequence, "
@@ -347,11 +347,30 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
     assert mysql["properties"]["startup.mode"]["enum"][0] == "initial"
     assert mysql["properties"]["zeroDate"]["enum"] == ["null", "error", None]
     assert "array" in mysql["properties"]["metadataColumns"]["type"]
-    assert set(schema["properties"]) == {"source", "transform", "route", "sink", "pipeline"}
+    assert set(schema["properties"]) == {"source", "lookup", "transform", "route", "sink", "pipeline"}
     (upsert,) = [
         s for s in schema["$defs"].values() if s.get("properties", {}).get("type", {}).get("const") == "delta_upsert"
     ]
     assert set(upsert["required"]) == {"type", "path", "keys"}
+
+
+def test_tables_that_are_looked_up() -> None:
+    lookup = "lookup:\n  name: names\n  format: jdbc\n  url: ${DB_PASSWORD}\n  schema: id INT\n  refresh: 5 min\n"
+    made = parse(RIGHT + lookup, "p.yaml", {"DB_PASSWORD": SECRET})
+    (found,) = made.lookups
+    assert (found.section.name, found.section.format, found.section.schema_) == ("names", "jdbc", "id INT")
+    assert found.options == {"url": SECRET}
+    assert SECRET not in repr(made)
+    assert made.input_of(made.sinks[0]) == "orders"
+    for old, new, told in (
+        ("format: jdbc\n  ", "", "p.yaml:21:1: lookup needs format. A batch format of Spark"),
+        ("names", "orders", "p.yaml:22:3: orders is the name of another stream (line 1)."),
+        ("5 min", "0", "p.yaml:26:3: refresh: is no time. Write, for example, 10 minutes."),
+        ("5 min", "x", "p.yaml:26:3: refresh: is not a duration."),
+    ):
+        assert any(each.startswith(told) for each in mistakes(RIGHT + lookup.replace(old, new, 1)))
+    (told,) = mistakes(RIGHT.replace("sink:\n", "sink:\n  from: names\n") + lookup)
+    assert told.startswith("p.yaml:11:3: There is no stream names. There are: orders.")
 
 
 def test_sinks_for_tries_and_declared_columns() -> None:

@@ -31,6 +31,14 @@ KAFKA = (
 )
 SOURCE = "CREATE TABLE o (id INT) WITH ('connector' = 'datagen');\n"
 SINK = "CREATE TABLE p (id INT) WITH ('connector' = 'print');\n"
+NAMES = (
+    "CREATE TABLE names (id INT, name STRING) WITH ('connector.type' = 'filesystem', 'connector.path' = '/n', "
+    "'format.type' = 'csv', 'csv.field-delimiter' = '|', 'lookup.full-cache.periodic-reload.interval' = '5 min');\n"
+)
+LOOKED_UP = (
+    "CREATE TABLE q (id INT) WITH ('connector' = 'print'); INSERT INTO q SELECT o.id FROM o "
+    "JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS n ON o.id = n.id "
+)
 INSERT = "INSERT INTO p SELECT id FROM o;\n"
 GOOD = SOURCE + SINK + INSERT
 
@@ -154,6 +162,21 @@ def test_options_of_kafka_and_filesystem() -> None:
     )  # fmt: skip
     registry = KAFKA.replace("'json'", "'avro-confluent'") + ", 'avro-confluent.url' = 'http://r'"
     assert source_of("id INT", registry)[2]["schema.registry.url"] == "http://r"
+
+
+def test_files_that_are_looked_up() -> None:
+    """They are no source. Options of Flink before 1.11 are known."""
+    made = read(GOOD + NAMES + LOOKED_UP)
+    assert [source.section.name for source in made.sources] == ["o_source"]
+    (found,) = made.lookups
+    assert found.section.name == "names"
+    assert found.section.format == "csv"
+    assert found.section.schema_ == "`id` INT, `name` STRING"
+    assert found.section.refresh == "5 min"
+    assert found.options == {"path": "/n", "sep": "|", "mode": "FAILFAST", "escape": ""}
+    as_stream = read(SOURCE + SINK + NAMES.replace(", 'lookup.full-cache.periodic-reload.interval' = '5 min'", "")
+                     + "INSERT INTO p SELECT o.id FROM o JOIN names ON o.id = names.id")  # fmt: skip
+    assert {source.section.name for source in as_stream.sources} == {"o_source", "names"}
 
 
 def test_a_script_beside_its_modules(tmp_path: Path) -> None:
@@ -335,8 +358,13 @@ def test_order_case_quotes_and_comments_make_no_difference(chance: random.Random
         (GOOD + "CREATE TABLE t (c INT)", "4:14: The table t has no 'connector'. There are kafka, mysql-cdc"),
         (GOOD + "CREATE TABLE t (c INT) WITH ('connector' = 'kafak')",
          "4:30: kafak: there is no such connector. Did you mean kafka?"),
-        (GOOD + "CREATE TABLE t (c INT) WITH ('connector.type' = 'kafka')",
-         "4:14: The table t has no 'connector'. connector.type is of Flink before 1.11."),
+        (GOOD.replace("'datagen'", "'filesystem', 'path' = '/n', 'format' = 'csv', "
+                      "'lookup.full-cache.periodic-reload.interval' = '1 min'"),
+         "1:92: lookup.full-cache.periodic-reload.interval: o is not looked up. Leave it out."),
+        (GOOD + NAMES + LOOKED_UP + "WHERE o.id IN (SELECT id FROM names)",
+         "5:182: names is both a stream and the table of a lookup join. Declare it twice."),
+        (GOOD + NAMES.replace("id INT", "id INT, f STRING METADATA FROM 'file.path'") + LOOKED_UP,
+         "5:93: names has the column f, which is not in the files."),
         (GOOD + "CREATE TABLE t (c INT, WATERMARK FOR c AS c + 1) WITH ('connector' = 'datagen')",
          "4:43: This watermark is not possible. Write WATERMARK FOR c AS c - INTERVAL '5' SECOND."),
         (GOOD + "CREATE TABLE t (c INT, WATERMARK FOR d AS d) WITH ('connector' = 'datagen')",
@@ -449,12 +477,12 @@ def test_check_finds_what_the_script_cannot_tell_itself(tmp_path: Path) -> None:
 
 def test_every_option_of_flink_has_an_option_here() -> None:
     """Names of the tables that a connector does not know would be refused in a user's script."""
-    from backlog_spark.pipelines.model import SINKS, keys_of
+    from backlog_spark.pipelines.model import SINKS, Lookup, keys_of
     from backlog_spark.spi.registry import documented_options
 
     for connector in CONNECTORS.values():
         if connector.reads:
-            names = [option.name for option in documented_options(connector.type)]
+            names = [*(option.name for option in documented_options(connector.type)), *keys_of(Lookup)]
         else:
             names = keys_of(SINKS[connector.type])
         for option in connector.known().values():

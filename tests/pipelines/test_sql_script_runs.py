@@ -115,6 +115,31 @@ def test_the_example_of_flip_326(
         assert gender == ("null" if user == "9" else "fm"[int(user) % 2])
 
 
+def test_files_are_looked_up(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A lookup join as in the benchmark of streaming SQL, with options of an old Flink."""
+    (tmp_path / "side.csv").write_text("".join(f"{key},v{key}\n" for key in range(0, 10, 2)))
+    script = f"""
+    CREATE TABLE bid (auction BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000',
+        'fields.auction.kind' = 'sequence', 'fields.auction.start' = '0', 'fields.auction.end' = '29');
+    CREATE TABLE side_input (key BIGINT, `value` VARCHAR)
+    WITH ('connector.type' = 'filesystem', 'connector.path' = 'file://{tmp_path}/side.csv', 'format.type' = 'csv');
+    CREATE TABLE shown (auction BIGINT, `value` VARCHAR) WITH ('connector' = 'print');
+    INSERT INTO shown SELECT b.auction, s.`value` FROM (SELECT *, PROCTIME() AS p_time FROM bid) AS b
+    JOIN side_input FOR SYSTEM_TIME AS OF b.p_time AS s ON mod(b.auction, 10) = s.key
+    """
+    ran(spark, script, tmp_path / "c")
+    wanted = [f"+I[{n}, v{n % 10}]" for n in range(30) if n % 2 == 0]
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(wanted)
+    (tmp_path / "side.csv").rename(tmp_path / "other.csv")
+    file = tmp_path / "s.sql"
+    file.write_text(script)
+    (found,) = [each for each in preflight(str(file), checkpoint=str(tmp_path / "d")).findings if each.severity is
+                Severity.ERROR]  # fmt: skip
+    assert f"lookup side_input: there is no {tmp_path}/side.csv" in f"{found.subject}: {found.problem}"
+    with pytest.raises(BacklogError, match=r"side_input cannot be read: .*side\.csv"):
+        bs.sql_script(spark, script, checkpoint=str(tmp_path / "d"))
+
+
 def test_rows_of_datagen_are_counted_and_the_same_at_each_reading(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from backlog_spark.pipelines.script.statements import Insert, Script, Slice, Tab
 from backlog_spark.pipelines.script.tokens import Refused, Token
 from backlog_spark.pipelines.sql_names import Columns, unknown_names
 from backlog_spark.streamsql.parsing import parsed
-from backlog_spark.streamsql.refusals import SqlError
+from backlog_spark.streamsql.refusals import SqlError, Statement
 
 __all__ = ["METADATA", "check"]
 
@@ -111,6 +111,30 @@ def _of_target(script: Script, insert: Insert, count: int | None) -> Iterator[Re
         yield Refused(insert.start, f"Two INSERTs write to {insert.target}.", "Write one, with UNION ALL.")
 
 
+def _look_up(script: Script, tables: list[exp.Table], statement: Statement, errors: list[SqlError]) -> None:
+    """Mark files without an event time that are joined FOR SYSTEM_TIME AS OF: they have no changes to follow."""
+    for node in tables:
+        table = script.streams.get(node.name.lower())
+        if not isinstance(table, Table) or table.connector_name != "filesystem" or table.watermark is not None:
+            continue
+        looks_up = bool(node.args.get("version"))
+        if table.is_looked_up not in (None, looks_up):
+            errors.append(
+                statement.refused(
+                    node, f"{table.name} is both a stream and the table of a lookup join.", "Declare it twice."
+                )
+            )  # fmt: skip
+        table.is_looked_up = looks_up
+        made = next((column for column in table.columns if not column.is_physical), None)
+        if looks_up and made is not None:
+            errors.append(
+                statement.refused(
+                    node, f"{table.name} has the column {made.name}, which is not in the files. It is looked up here.",
+                    "Leave the column out, and write its expression where it is used.",
+                )
+            )  # fmt: skip
+
+
 def _of_query(
     script: Script, part: Slice, columns: Mapping[str, Columns], places: Places, document: Document
 ) -> tuple[set[str], Columns, int | None]:
@@ -123,6 +147,7 @@ def _of_query(
         errors, found = unknown_names(text, columns, functions=False, dialect="flink")
         statement, query = parsed(text, "flink")
         tables = [table for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+        _look_up(script, tables, statement, errors)
         count = None if any(item.is_star for item in query.selects) else len(query.selects)
         for node in tables:
             table = script.streams.get(node.name.lower())

@@ -15,7 +15,7 @@ from backlog_spark.pipelines.model import SINKS, keys_of
 from backlog_spark.pipelines.script.tokens import Refused
 from backlog_spark.spi.registry import documented_options
 
-__all__ = ["CONNECTORS", "Connector", "FlinkOption", "Given", "connector_of", "translated"]
+__all__ = ["CONNECTORS", "LEGACY", "LOOKUP_RELOAD", "Connector", "FlinkOption", "Given", "connector_of", "translated"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,11 @@ def _mysql() -> Iterator[FlinkOption]:
 
 _SINK_PARALLELISM: Final = _O("sink.parallelism")
 
+LOOKUP_RELOAD: Final = "lookup.full-cache.periodic-reload.interval"
+
+LEGACY: Final = {"connector.type": "connector", "connector.path": "path", "format.type": "format"}
+"""Names of options before Flink 1.11, and their later names."""
+
 CONNECTORS: Final[Mapping[str, Connector]] = {
     "kafka": Connector(
         "hybrid",
@@ -153,6 +158,8 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
             _O("path", "path", required=True),
             _O("format", "fileFormat", {"json": "json", "csv": "csv", "parquet": "parquet", "orc": "orc"},
                required=True),
+            _O(LOOKUP_RELOAD, "refresh"),
+            _O("lookup.cache", "", {"FULL": ""}),
             _O("sink.*"),
             *_FORMAT_OPTIONS,
         ),
@@ -204,8 +211,7 @@ def connector_of(given: Mapping[str, Given], table: str, start: int) -> Connecto
     """
     named = given.get("connector")
     if named is None:
-        legacy = " connector.type is of Flink before 1.11." if "connector.type" in given else ""
-        raise Refused(start, f"The table {table} has no 'connector'.{legacy}", f"There are {', '.join(CONNECTORS)}.")
+        raise Refused(start, f"The table {table} has no 'connector'.", f"There are {', '.join(CONNECTORS)}.")
     found = CONNECTORS.get(named.value)
     if found is None:
         raise Refused(

@@ -13,7 +13,7 @@ from backlog_spark.common.flink_settings import FLINK_DURING_BACKLOG, FLINK_INTE
 from backlog_spark.common.requirements import required
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.pipelines.document import Document, Path, Place
-from backlog_spark.pipelines.script.connectors import Given
+from backlog_spark.pipelines.script.connectors import LOOKUP_RELOAD, Given
 from backlog_spark.pipelines.script.datagen import generated
 from backlog_spark.pipelines.script.places import Places
 from backlog_spark.pipelines.script.statements import Insert, Script, Table, View
@@ -56,7 +56,7 @@ def script_document(text: str, environment: Mapping[str, str], name: str, checkp
     with required("SQL"):
         from backlog_spark.pipelines.script.checks import check
 
-    document = Document(data={"source": [], "transform": [], "sink": [], "pipeline": {}})
+    document = Document(data={"source": [], "lookup": [], "transform": [], "sink": [], "pipeline": {}})
     places = Places(text)
 
     def value_of(token: Token) -> str:
@@ -77,6 +77,13 @@ def _select(items: list[_Item], source: str, here: Place) -> _Item:
     """A SELECT with lines of its own for each item, so that a mistake in it has its place. ``here``: the rest's."""
     text = "SELECT\n" + ",\n".join(each for each, _ in items) + f"\nFROM {source}"
     return text, (here, *(line for _, lines in items for line in lines), here)
+
+
+def _schema(table: Table) -> Given:
+    """The columns of a table's records."""
+    physical = [column for column in table.columns if column.is_physical]
+    ddl = ", ".join(f"{quoted(column.name)} {column.type}" for column in physical)
+    return Given("schema", ddl, table.start)
 
 
 class _Writer:
@@ -108,6 +115,8 @@ class _Writer:
                 columns = {token.value: None for token in stream.columns}
                 written = self._places.written(stream.sql)
                 self._transform(stream.name, stream.start, *written, columns=columns, dialect="flink")
+            elif key in used and isinstance(stream, Table) and stream.is_looked_up:
+                self._lookup(stream)
             elif key in used and isinstance(stream, Table):
                 self._source(stream)
         for insert in script.inserts:
@@ -158,8 +167,9 @@ class _Writer:
         physical = [column for column in table.columns if column.is_physical]
         metadata = {c.name: METADATA[table.connector_name][c.metadata] for c in table.columns if c.metadata}
         if kind == "hybrid":
-            ddl = ", ".join(f"{quoted(column.name)} {column.type}" for column in physical)
-            options["schema"] = Given("schema", ddl, table.start)
+            options["schema"] = _schema(table)
+        if (refresh := options.pop("refresh", None)) is not None:
+            self._fault(Refused(refresh.start, f"{LOOKUP_RELOAD}: {table.name} is not looked up.", "Leave it out."))
         if metadata:
             needed = [*(_OF_CHANGES if kind == "mysql_cdc" else ()), *metadata.values()]
             options["metadataColumns"] = Given("METADATA", ",".join(dict.fromkeys(needed)), table.start)
@@ -184,6 +194,13 @@ class _Writer:
             items, name = computed, inner
         dialect = "flink" if items is computed else ""
         self._transform(table.name, table.start, *_select(items, name, here), watermark=watermark, dialect=dialect)
+
+    def _lookup(self, table: Table) -> None:
+        """A bounded table, whose options are those of Spark's own format."""
+        options = {name: given for name, given in table.translated.items() if name != "phases"}
+        options["format"] = options.pop("fileFormat")
+        options["schema"] = _schema(table)
+        self._add("lookup", table.start, {"name": (table.name, table.start), **options})
 
     def _watermark(self, table: Table) -> dict[str, str]:
         if table.watermark is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.pipelines.script.connectors import Connector, Given
+from backlog_spark.pipelines.script.connectors import LEGACY, Connector, Given
 from backlog_spark.pipelines.script.tokens import Cursor, Refused, Token, statements
 from backlog_spark.pipelines.script.types import spark_type
 
@@ -54,7 +54,10 @@ class Column:
 
 @dataclass
 class Table:
-    """A declared table. ``watermark`` has the column, the delay, and where it stands."""
+    """A declared table. ``watermark`` has the column, the delay, and where it stands.
+
+    ``is_looked_up``: whether a query joins it as a whole, as of the present. None: no query reads it.
+    """
 
     name: str
     start: int
@@ -65,6 +68,7 @@ class Table:
     options: dict[str, Given] = field(default_factory=dict)
     connector: Connector | None = None
     translated: dict[str, Given] = field(default_factory=dict)
+    is_looked_up: bool | None = None
 
     @property
     def connector_name(self) -> str:
@@ -272,9 +276,10 @@ class Script:
         name = at.string()
         at.need("=")
         value = at.string()
-        if name.value in table.options:
+        key = LEGACY.get(name.value, name.value)
+        if key in table.options:
             self.faults.append(Refused(name.start, f"{name.value} is written twice.", "Write it once."))
-        table.options[name.value] = Given(name.value, self._value_of(value), name.start)
+        table.options[key] = Given(key, self._value_of(value), name.start)
 
     def _item(self, at: Cursor, table: Table) -> None:
         """A column, the watermark or the primary key. After a mistake the next item is read."""
