@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "PACKED",
     "Plans",
     "RawRows",
     "last_keyed",
@@ -49,7 +50,9 @@ __all__ = [
 ]
 
 _RAW = "__raw"
-_PACKED = "tag int, data binary"
+PACKED = "tag int, data binary"
+"""Schema of a stateful operator's output."""
+
 _MARKS = (EVENT_TIME, PROCESSING_TIME, MARK)
 # Schema of Spark's source that gives one row per file. The session defines what ``timestamp`` means.
 _FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
@@ -271,8 +274,8 @@ class Plans:
         arguments = fold, node.name, self._reports if node.is_timed else None, begins_at
         groups = packed.groupBy(GROUP)
         if self._in_pandas:
-            return groups.transformWithStateInPandas(PandasProcessor(*arguments), _PACKED, "update", "None")
-        return groups.transformWithState(GroupProcessor(*arguments), _PACKED, "update", "None")
+            return groups.transformWithStateInPandas(PandasProcessor(*arguments), PACKED, "update", "None")
+        return groups.transformWithState(GroupProcessor(*arguments), PACKED, "update", "None")
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:
         """State that is handed over, packed."""

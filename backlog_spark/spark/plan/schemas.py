@@ -20,7 +20,8 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.operators.sides import tagged
 from backlog_spark.spark.jvm.session import load, register
-from backlog_spark.spark.plan.plan_builder import with_event_time
+from backlog_spark.spark.plan.batch_frames import empty_frame
+from backlog_spark.spark.plan.plan_builder import PACKED, with_event_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +50,7 @@ class Schemas:
         # Keeps the node alive, because its identity is the key.
         self._frames: dict[int, tuple[Node, DataFrame]] = {}
         self._folds: dict[int, Fold] = {}
+        self._packed: DataFrame | None = None
 
     def of(self, node: Node) -> StructType:
         """The output columns of a node, with the mark of event time.
@@ -67,7 +69,7 @@ class Schemas:
 
     def empty(self, schema: StructType) -> DataFrame:
         """A batch frame without rows."""
-        return self._spark.createDataFrame([], schema)
+        return empty_frame(self._spark, schema)
 
     def frame(self, node: Node) -> DataFrame:
         """A node's output for no rows: a plan with only this node in it."""
@@ -102,4 +104,6 @@ class Schemas:
         assert isinstance(node, KeyedNode)
         fold = cast("Fold", node.bind(self.of(node.parent), _KEY_GROUPS, not node.parent.is_keyed))
         self._folds[id(node)] = fold
-        return fold.unpack(self._spark.createDataFrame([], "tag int, data binary"))
+        if self._packed is None:
+            self._packed = self._spark.createDataFrame([], PACKED)
+        return fold.unpack(self._packed)
