@@ -20,17 +20,33 @@ from backlog_spark.streamsql.spans import event_time
 from backlog_spark.streamsql.times import milliseconds
 from backlog_spark.streamsql.translation import Translation, results_change
 
-__all__ = ["has_over", "with_over"]
+__all__ = ["has_over", "over_changes", "with_over"]
 
 _ALL: Final = "__all"
 # Functions that see all rows before the current one, with any frame.
 _FRAMELESS: Final = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Lag)
+_NUMBER: Final = "backlog_spark.number"  # in a window's metadata
+# Functions whose results do not depend on the order of the rows.
+_OF_ALL_ROWS: Final = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 _FORM: Final = "OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 
 
 def has_over(items: Sequence[Item]) -> bool:
     """Whether a SELECT list has an OVER."""
     return any(item.expression.find(exp.Window) for item in items)
+
+
+def over_changes(select: exp.Select, items: Sequence[Item], rows: Rows) -> bool:
+    """Whether results of OVER change: the rows do, or a window without an order has all rows of its key."""
+    named = {each.name.lower(): each for each in select.args.get("windows") or []}
+    calls = [call for item in items for call in item.expression.find_all(exp.Window)]
+    return _changes(rows) or any(_is_unordered(call, named) for call in calls)
+
+
+def _is_unordered(call: exp.Window, named: dict[str, exp.Window]) -> bool:
+    reference = call.args.get("alias")
+    is_known = reference is None or reference.name.lower() in named
+    return is_known and _order(call, named) is None and not isinstance(call.this, _FRAMELESS)
 
 
 @dataclass(frozen=True)
@@ -79,15 +95,19 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
     """
     rows = tr.as_data(rows, [item.expression for item in items], select)
     named = {each.name.lower(): each for each in select.args.get("windows") or []}
+    calls = [call for item in items for call in item.expression.find_all(exp.Window)]
+    for number, call in enumerate(calls):
+        call.meta[_NUMBER] = number
     parts = [(item.translated(tr, rows), item) for item in items]
+    changes = over_changes(select, items, rows)
     results: dict[str, str] = {}
     taken = {name.lower() for name in tr.schema(rows.stream, None).names}
     steps: list[_Step] = []
     for expression, item in parts:
-        written = item.expression.find_all(exp.Window)
-        for call, as_written in zip(list(expression.find_all(exp.Window)), written, strict=False):
-            text = text_of(call)
-            spec = _spec(tr, rows, as_written, named)
+        # A dialect may have replaced a function by several with the same window.
+        for call in expression.find_all(exp.Window):
+            text, as_written = text_of(call), calls[call.meta[_NUMBER]]
+            spec = _spec(tr, rows, as_written, named, changes=changes)
             if text in results:
                 continue
             own = item.named(tr) if call is expression.unnest() else ""
@@ -95,7 +115,6 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
             taken.add(name.lower())
             results[text] = name
             _step_of(steps, spec, as_written).functions[name] = call.this
-    changes = _changes(rows)
     for step in steps:
         rows = (_ranked if changes else _over)(tr, rows, step, named)
     shown = [(item.named(tr), _replaced(each, results), item.expression) for each, item in parts]
@@ -154,8 +173,8 @@ def _over(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Window]
 def _ranked(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Window]) -> Rows:
     """Functions of rows that change. A change of a result is emitted too."""
     written = _order(step.call, named)
-    assert written is not None
-    prepared, keys, ordered, functions = _prepared(tr, rows, step, named, [each.this for each in written.expressions])
+    by = written.expressions if written else []
+    prepared, keys, ordered, functions = _prepared(tr, rows, step, named, [each.this for each in by])
     order = [(name, *rest) for name, (_, *rest) in zip(ordered, step.spec.order, strict=True)]
     found: list[OverFunction] = []
     with tr.statement.at(step.call):
@@ -172,7 +191,9 @@ def _ranked(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Windo
                 step.call, "a RANGE frame of a length of time over rows that change.", f"Write {_FORM}."
             )
         operator = tr.operator(*keys, "over")
-        window = f"{', '.join(map(text_of, _partition(step.call, named)))} ORDER BY {text_of(written)}"
+        window = f"{', '.join(map(text_of, _partition(step.call, named)))}" + (
+            f" ORDER BY {text_of(written)}" if written else ""
+        )
         stream = ranked(tr, prepared.stream, keys, found, order, operator, frame=frame, written=window)  # type: ignore[arg-type]
     return after_ranked(tr, stream, rows, step.call)
 
@@ -236,7 +257,7 @@ def _base_of(call: exp.Window, named: dict[str, exp.Window]) -> exp.Window | Non
     return None if reference is None else named[reference.name.lower()]
 
 
-def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Window]) -> _Spec:
+def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Window], *, changes: bool) -> _Spec:
     tr.statement.only(call, "this", "partition_by", "order", "spec", "alias", "over")
     base = _base(tr, call, named)
     if base is not None:
@@ -245,11 +266,11 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
     spec = call.args.get("spec") or (base.args.get("spec") if base else None)
     partition = tuple(text_of(rows.translated(tr.statement, each)) for each in _partition(call, named))
     made = _Spec(partition, (), None, None, None)
-    if _changes(rows):
+    if changes:
         if call.meta.get(LIMITED):
             raise tr.statement.refused(call, "this number of rows that change.", "Write ROW_NUMBER() OVER (…) AS n.")
         if order is None:
-            raise tr.statement.refused(call, "OVER without ORDER BY.", "Write ORDER BY, or GROUP BY and a join.")
+            return _of_all_rows(tr, call, made, spec)
         items = [
             (text_of(rows.translated(tr.statement, e.this)), bool(e.args.get("desc")), bool(e.args.get("nulls_first")))
             for e in order.expressions
@@ -286,6 +307,17 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
     raise tr.statement.refused(call, f"a frame of {kind} is not supported.", "Write ROWS or RANGE.")
 
 
+def _of_all_rows(tr: Translation, call: exp.Window, made: _Spec, spec: exp.Expr | None) -> _Spec:
+    """A window without ORDER BY: all rows of the key are equal in it."""
+    if not isinstance(call.this, _OF_ALL_ROWS):
+        raise tr.statement.refused(call, f"{text_of(call.this)} OVER without ORDER BY.", "Write ORDER BY.")
+    if spec is not None and {spec.args.get("start"), spec.args.get("end")} != {"UNBOUNDED"}:
+        raise tr.statement.refused(
+            call, "a frame of OVER without ORDER BY.", "Write ORDER BY, or leave out ROWS or RANGE for all rows."
+        )
+    return replace(made, span="unbounded")
+
+
 def _rows(tr: Translation, call: exp.Window, start: exp.Expr | str | None) -> int | str:
     if start == "CURRENT ROW":
         return 0
@@ -315,7 +347,7 @@ def _tie(tr: Translation, rows: Rows, call: exp.Window, order: exp.Order | None)
             call, "OVER needs the event time, and the stream has none.", "Give bs.sql a stream with .with_watermark(…)."
         )
     if order is None:
-        raise tr.statement.refused(call, "OVER without ORDER BY.", f"Write ORDER BY {shown}.")
+        raise tr.statement.refused(call, f"{text_of(call.this)} OVER without ORDER BY.", f"Write ORDER BY {shown}.")
     found = []
     for each in order.expressions:
         if each.args.get("desc"):

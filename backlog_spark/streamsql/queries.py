@@ -24,7 +24,8 @@ from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.lookups import bounded_columns, looked_up
-from backlog_spark.streamsql.overs import has_over, with_over
+from backlog_spark.streamsql.overs import has_over, over_changes, with_over
+from backlog_spark.streamsql.own_aggregates import as_over
 from backlog_spark.streamsql.parsing import Dialect, parsed
 from backlog_spark.streamsql.qualify import around_windows
 from backlog_spark.streamsql.ranked_rows import first_rows
@@ -188,6 +189,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     def is_inner(query: exp.Select, column: exp.Column) -> bool:
         return _knows(tr, query, column, tables)
 
+    select = as_over(tr, select, tables, lambda item, column: _columns_of(tr, item, tables).has(column))
     outer, added = around_windows(tr, select, is_inner)
     if outer is None:
         return _plain_select(tr, select, tables)
@@ -283,7 +285,7 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     elif is_over:
         used = used_names(select, "expressions", "windows")
         # Rows that change have no place in time.
-        time = None if rows.pseudo or results_change(rows.stream._node) else event_time(tr, rows.stream)
+        time = None if over_changes(select, items, rows) else event_time(tr, rows.stream)
         if used is not None:
             rows = tr.pruned(rows, used | {c.name.lower() for c in rows.columns if c.column.name == time}, select)
         result = with_over(tr, select, rows, items)

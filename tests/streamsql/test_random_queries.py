@@ -52,7 +52,7 @@ class Maker:
         inner = self.query(depth - 1)
         forms = [
             self.filtered, self.grouped, self.distinct, self.top, self.ranked, self.has_match, self.united, self.joined,
-            self.sets, self.exploded, self.compared,
+            self.sets, self.exploded, self.compared, self.over, self.own,
         ]  # fmt: skip
         return self.chance.choice(forms)(inner)
 
@@ -146,6 +146,29 @@ class Maker:
         new, call = self.name(), self.chance.choice(["RANK", "DENSE_RANK"])
         numbered = f"SELECT *, {call}() OVER {self.window(inner, total=False)} AS {new} FROM ({inner.text})"
         text = f"SELECT * FROM ({numbered}) WHERE {new} < {self.chance.randint(2, 4)}"
+        return Query(text, {**inner.columns, new: "whole"})
+
+    def over(self, inner: Query) -> Query:
+        """Aggregates of all rows of a key."""
+        key, new = self.chance.choice(list(inner.columns)), self.name()
+        call = self.chance.choice(["sum", "max", "min", "count"]) + f"(pmod({self.value(inner)}, 1000))"
+        text = f"SELECT *, {call} OVER (PARTITION BY {key}) AS {new} FROM ({inner.text})"
+        return Query(text, {**inner.columns, new: "whole"})
+
+    def own(self, inner: Query) -> Query:
+        """A join with aggregates of the same rows."""
+        keys = self.chance.sample(list(inner.columns), self.chance.randint(1, min(2, len(inner.columns))))
+        column, new = self.of_kind(inner, "whole"), self.name()
+        if column is None:
+            return self.grouped(inner)
+        call = self.chance.choice(["max", "min", "count"])
+        how = self.chance.choice(
+            ["", f" AND o.{column} = {new}", f" WHERE {new} <= o.{column}", f" WHERE o.{column} <= g.{new}"]
+        )
+        groups = f"SELECT {', '.join(keys)}, {call}({column}) AS {new} FROM ({inner.text}) GROUP BY {', '.join(keys)}"
+        on = " AND ".join(f"o.{key} = g.{key}" for key in keys)
+        items = ", ".join(f"{self.chance.choice('og') if name in keys else 'o'}.{name}" for name in inner.columns)
+        text = f"SELECT {items}, g.{new} FROM ({inner.text}) AS o JOIN ({groups}) AS g ON {on}{how}"
         return Query(text, {**inner.columns, new: "whole"})
 
     def has_match(self, inner: Query) -> Query:

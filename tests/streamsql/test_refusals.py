@@ -139,7 +139,9 @@ REFUSED = [
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC would need rows that have not come"),
     (f"SELECT row_number() {OVER}, v NULLS LAST) AS n FROM a", "column 58: ORDER BY … NULLS LAST is not possible"),
     (f"SELECT count(* EXCEPT (v)) {OVER}) AS n FROM a", "the argument of count must be one column"),
-    ("SELECT sum(v) OVER (PARTITION BY user) AS s FROM a", "OVER without ORDER BY. Write ORDER BY ts."),
+    ("SELECT first_value(v) OVER (PARTITION BY user) AS s FROM a", "FIRST_VALUE(`v`) OVER without ORDER BY. Write"),
+    ("SELECT rank() OVER (PARTITION BY user) AS s FROM a", "RANK() OVER without ORDER BY. Write ORDER BY ts."),
+    ("SELECT sum(v) OVER (ROWS CURRENT ROW) AS s FROM a", "a frame of OVER without ORDER BY. Write ORDER BY, or leave"),
     ("SELECT sum(v) OVER (ORDER BY v) AS s FROM a", "OVER must be ordered by the event time, not by v. Write"),
     ("SELECT sum(v) OVER (ORDER BY ts) AS s FROM plain", "OVER needs the event time, and the stream has none"),
     (f"SELECT sum(v) {OVER} ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS s FROM a", "a frame must end with"),
@@ -220,7 +222,7 @@ REFUSED = [
     ("SELECT user, ts FROM a ORDER BY ts LIMIT 3", "LIMIT is not possible"),
     ("SELECT user FROM a MATCH_RECOGNIZE (PARTITION BY user)", "column 20: MATCH_RECOGNIZE is not supported."),
     ("SELECT user, n FROM (SELECT user, rank() OVER (PARTITION BY user ORDER BY v) AS n FROM a)", "ordered by the ev"),
-    ("SELECT sum(amount) OVER (PARTITION BY id) AS n FROM orders", "OVER without ORDER BY"),
+    ("SELECT rank() OVER (PARTITION BY id) AS n FROM orders", "RANK() OVER without ORDER BY"),
     (
         """SELECT sum(amount) OVER (ORDER BY at RANGE BETWEEN INTERVAL '1' DAY PRECEDING AND CURRENT ROW) AS n
            FROM orders""",

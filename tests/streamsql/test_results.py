@@ -147,6 +147,25 @@ UPDATED: dict[str, tuple[str, int]] = {
            WHERE t.n < 4 AND n <= 2 + 2""",
         -1,
     ),
+    "over all rows of a key": (
+        """SELECT seq, sum(v) OVER (PARTITION BY user) - v AS others, count(*) OVER () AS n,
+                  max(price) OVER (PARTITION BY user, item % 2 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+                  AS most FROM a WHERE item > 0""",
+        -1,
+    ),
+    "rows with their own groups": (
+        """WITH big AS (SELECT user AS name, item, v, seq FROM a WHERE v > 0)
+           SELECT o.seq, g.n + 1 AS more, name, mean, g.item FROM big AS o
+           JOIN (SELECT avg(c.v) AS mean, item, count(*) AS n FROM big AS c GROUP BY item) AS g
+           ON g.item = o.item JOIN b ON b.seq = o.seq + g.n WHERE o.v < mean""",
+        -1,
+    ),
+    "greatest of its own groups": (
+        """SELECT o.user, o.n, most * 2 AS twice FROM (SELECT user, item, count(*) AS n FROM a GROUP BY user, item) AS o
+           JOIN (SELECT max(n) AS most, user AS u FROM (SELECT count(*) AS n, user FROM a GROUP BY user, item)
+                 GROUP BY user) AS g ON o.user = u AND g.most <= o.n""",
+        -1,
+    ),
     "top rows without their rank": (
         """SELECT item, user FROM (SELECT *, RANK() OVER (PARTITION BY item ORDER BY user DESC) AS n FROM a)
            WHERE n <= 2""",
@@ -362,6 +381,12 @@ CHANGED: dict[str, str] = {
                dense_rank() OVER (ORDER BY user DESC) AS place,
                count(*) OVER (PARTITION BY id % 2 ORDER BY amount DESC NULLS FIRST) AS n
         FROM orders WINDOW w AS (PARTITION BY user ORDER BY id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)""",
+    "over all rows of a key": """
+        SELECT id, sum(amount) OVER (PARTITION BY user) AS total, lag(id) OVER (ORDER BY id) AS before,
+               count(*) OVER () AS n FROM orders""",
+    "least of its own groups": """
+        SELECT o.id, g.least FROM orders AS o JOIN (SELECT user, min(amount) AS least FROM orders GROUP BY user) AS g
+        ON o.user = g.user WHERE g.least = o.amount""",
     "over of last rows": """
         SELECT user, part, sum(amount) OVER (PARTITION BY user ORDER BY part ROWS UNBOUNDED PRECEDING) AS total FROM (
           SELECT *, id % 6 AS part, ROW_NUMBER() OVER (PARTITION BY id % 6 ORDER BY id DESC) AS n FROM orders)

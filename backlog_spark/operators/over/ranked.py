@@ -77,6 +77,7 @@ class RankedFold(MultisetFold):
     key_groups : int
         ``spark.backlog.keyGroups``.
     order : sequence of Order
+        Without an order all rows of a key are equal in it.
     frame : Frame
         Of functions other than `RANKS` and ``lag``.
     limit : (str, int), optional
@@ -206,11 +207,11 @@ class RankedFold(MultisetFold):
         rows = Window.partitionBy(*keys).orderBy(*order, ROW)
         peers = Window.partitionBy(*keys).orderBy(*order)
         first = Window.unboundedPreceding if self._frame.preceding is None else -self._frame.preceding
-        frame = (
-            peers.rangeBetween(first, Window.currentRow)
-            if self._frame.peers
-            else rows.rowsBetween(first, Window.currentRow)
-        )
+        frame = rows.rowsBetween(first, Window.currentRow)
+        if not order:
+            frame = Window.partitionBy(*keys).rowsBetween(first, Window.unboundedFollowing)
+        elif self._frame.peers:
+            frame = peers.rangeBetween(first, Window.currentRow)
 
         def result(number: int, peers: WindowSpec) -> Column:
             function = self._functions[number]
