@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
 import itertools
 import json
 import sys
@@ -454,7 +455,7 @@ def measure(arguments: argparse.Namespace) -> None:
             queries = [QUERIES[name] for name in arguments.queries]
             flink = {} if arguments.peers == "spark" else _flink(bench, queries)
             for query in queries:
-                row = page.Row(query.name, events)
+                row = page.Row(query.name, events, date=str(dt.datetime.now(dt.UTC).date()))
                 with tempfile.TemporaryDirectory(dir=folder) as each:
                     _one(bench, query, flink, row, Path(each))
                 progress("")
@@ -478,5 +479,5 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=int, default=200, help="events per second for freshness, default 200")
     parser.add_argument("--seconds", type=float, default=10, help="duration of this rate, default 10")
     parser.add_argument("--peers", choices=("all", "spark"), default="all", help="spark: without Flink")
-    parser.add_argument("--write", action="store_true", help="write docs/nexmark.md")
+    parser.add_argument("--write", action="store_true", help="add the figures to docs/nexmark.md")
     sys.exit(main(measure, parser))

@@ -1,12 +1,17 @@
-"""docs/nexmark.md: the figures of a run of ``benchmarks.nexmark``, and what they mean."""
+"""docs/nexmark.md: the figures of runs of ``benchmarks.nexmark``, and what they mean.
+
+A run may have some queries only. ``nexmark_figures.json`` has the newest figures of each query, for each number of
+events.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Facts", "Row", "write"]
 
 _PAGE = Path(__file__).parents[1] / "docs" / "nexmark.md"
+_FIGURES = Path(__file__).with_name("nexmark_figures.json")
 
 
 @dataclass
@@ -35,6 +41,8 @@ class Row:
         Seconds of the first runs, which wrote their results.
     why : dict
         Why a candidate has no figures.
+    date : str
+        Of the run.
     """
 
     query: str
@@ -47,6 +55,7 @@ class Row:
     fresh: dict[str, tuple[float, float]] = field(default_factory=dict)
     state: dict[str, int] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
+    date: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,16 +113,15 @@ distributions. Its events are 1 ms apart, and the order is mixed within a second
 | | |
 |---|---|
 | machine | {cores} cores, {memory} GB of memory |
-| date | {date} |
 | versions | Spark {spark}, Flink {flink}, Java {java} |
-| command | `{command}` |
+| last run | {date}, `{command}` |
 
-All candidates run on the same machine, in the same run, with two threads. Each has run once before it is timed. Only
-figures whose results are equal are shown. Use the ratios within a row; another machine gives other figures.
+All candidates of a row run on the same machine, in the same run, with two threads. Each has run once before it is
+timed. Only figures whose results are equal are shown. Use the ratios within a row; another machine gives other figures.
 
 ## Backlog
 
-Events per second over {events} events in Parquet files, and in brackets the processor seconds per second.
+Events per second over events in Parquet files, and in brackets the processor seconds per second.
 
 * `bs.sql` reads the files with `bs.source("hybrid")` at an interval during backlog of 0. The time includes the start of
   the query. The state that the live rows need is saved after it: see *switch* below.
@@ -156,9 +164,10 @@ def _speed(row: Row, name: str) -> str:
 
 def _backlog(rows: Sequence[Row]) -> list[str]:
     lines = [
-        [row.query, QUERIES[row.query].about.rstrip("."), *(_speed(row, name) for name in _CANDIDATES)] for row in rows
+        [row.query, QUERIES[row.query].about.rstrip("."), *(_speed(row, name) for name in _CANDIDATES), row.date]
+        for row in rows
     ]
-    return _table(["query", "question", *_CANDIDATES.values()], lines)
+    return _table(["query", "question", *_CANDIDATES.values(), "date"], lines)
 
 
 def _live(rows: Sequence[Row]) -> list[str]:
@@ -197,8 +206,9 @@ def _missing(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for name, why in row.why.items():
             told = why.replace("|", "\\|").replace("<", "&lt;")
-            lines.append([row.query, _CANDIDATES[name], told[:_LONGEST] + ("…" if len(told) > _LONGEST else "")])
-    return _table(["query", "", "why"], lines)
+            told = told[:_LONGEST] + ("…" if len(told) > _LONGEST else "")
+            lines.append([row.query, f"{row.events:,}", _CANDIDATES[name], told])
+    return _table(["query", "events", "", "why"], lines)
 
 
 _LONGEST = 160
@@ -207,23 +217,34 @@ _LONGEST = 160
 def text(rows: Sequence[Row], facts: Facts) -> str:
     """The page."""
     sizes = sorted({row.events for row in rows})
-    shown = sorted((row for row in rows if row.events == sizes[-1]), key=lambda row: _number(row.query))
+    rows = sorted(rows, key=lambda row: (-row.events, _number(row.query)))
     about = _ABOUT.format(
         blob=_BLOB, cores=facts.cores, memory=facts.memory_gb, date=facts.date, spark=facts.spark, flink=FLINK_VERSION,
-        java=facts.java, command=facts.command, events=f"{sizes[-1]:,}",
+        java=facts.java, command=facts.command,
     )  # fmt: skip
-    lines = [*_backlog(shown), *_LIVE.format(rate=facts.rate, seconds=facts.seconds).splitlines(), *_live(shown)]
+    lines: list[str] = []
+    for made in (_backlog, _live):
+        if made is _live:
+            lines += _LIVE.format(rate=facts.rate, seconds=facts.seconds).splitlines()
+        for size in reversed(sizes):
+            lines += [f"### {size:,} events" + (" before" if made is _live else ""), ""]
+            lines += [*made([row for row in rows if row.events == size]), ""]
+    lines.pop()
     if len(sizes) > 1:
         lines += ["", "## Growth", "", "Events per second of the backlog, by the number of events.", ""]
         lines += _growth(rows, sizes)
-    if any(row.why for row in shown):
+    if any(row.why for row in rows):
         lines += ["", "## Without a figure", ""]
-        if any("differs" in why for row in shown for why in row.why.values()):
+        if any("differs" in why for row in rows for why in row.why.values()):
             lines += ["A result that differs is one from Spark's batch.", ""]
-        lines += _missing(shown)
+        lines += _missing(rows)
     return about + "\n".join(lines) + "\n"
 
 
 def write(rows: Sequence[Row], facts: Facts) -> None:
-    """Write the page."""
-    _PAGE.write_text(text(rows, facts))
+    """Add a run's figures to those of earlier runs, and write the page."""
+    kept = [Row(**each) for each in json.loads(_FIGURES.read_text())] if _FIGURES.exists() else []
+    newest = {(row.query, row.events): row for row in (*kept, *rows)}
+    together = sorted(newest.values(), key=lambda row: (row.events, _number(row.query)))
+    _FIGURES.write_text(json.dumps([asdict(row) for row in together], indent=1) + "\n")
+    _PAGE.write_text(text(together, facts))

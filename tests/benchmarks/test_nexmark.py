@@ -75,12 +75,25 @@ def test_the_page() -> None:
         rows.append(row)
     rows.append(page.Row("q5", 10_000, why={"ours": "its result differs: 3 different rows"}))
     lines = page.text(rows, facts).splitlines()
-    assert "| q0 | Bids as they are | 500 (1.3) | 10,000 (2.0) |  |  |  |" in lines
-    assert any(line.startswith("| q5 | ") and line.endswith(" | differs |  |  |  |  |") for line in lines)
+    assert "| q0 | Bids as they are | 500 (1.3) | 10,000 (2.0) |  |  |  |  |" in lines
+    assert any(line.startswith("| q5 | ") and line.endswith(" | differs |  |  |  |  |  |") for line in lines)
     assert "| q0 | 1.0 | 0.50 | 0.10 | 0.25 | 10.0 |  |  |  |  |  |" in lines
     assert "| q0 | 500 | 500 | 1,000 | 10,000 |" in lines
-    assert "| q0 | Flink batch | a \\| b |" in lines
+    assert "| q0 | 10,000 | Flink batch | a \\| b |" in lines
+    assert lines.index("### 10,000 events") < lines.index("### 1,000 events") < lines.index("### 1,000 events before")
     assert "## Growth" not in page.text(rows[1:], facts)
+
+
+def test_figures_of_earlier_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "_PAGE", tmp_path / "nexmark.md")
+    monkeypatch.setattr(page, "_FIGURES", tmp_path / "figures.json")
+    facts = page.Facts(2, 23, dt.date(2026, 1, 2), "4.2.0", "17", "make bench CASE=nexmark", 200, 10)
+    for query, seconds in (("q0", 4.0), ("q1", 2.0), ("q0", 1.0)):
+        page.write([page.Row(query, 1_000, seconds={"ours": seconds}, cores={"ours": 2.0})], facts)
+    found = (tmp_path / "nexmark.md").read_text()
+    assert "1,000 (2.0)" in found
+    assert "500 (2.0)" in found
+    assert "250 (2.0)" not in found
 
 
 @pytest.mark.grid  # Kafka, and ten queries
