@@ -95,8 +95,8 @@ below it with its target's name. `--checkpoint` and `checkpoint=` override it. |
   with `scan.startup.mode` = `snapshot`, and `datagen` with `number-of-rows` or a sequence.
 * `kafka` and `filesystem` are sources only. Write to `delta`; in Python, a `bs.Sink` is any target
   ([sinks.md](sinks.md)).
-* Each INSERT reads its tables itself. UNION ALL of two views of one table of `kafka` or `filesystem` is refused:
-  declare the table twice.
+* Each INSERT reads its tables itself. A table that a query names twice is read twice, unless it is joined with its own
+  aggregates.
 
 ## Connectors
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,6 +41,7 @@ __all__ = [
     "TransformNode",
     "UnionNode",
     "WatermarkNode",
+    "apart_from",
     "enters_behind",
     "has_frames",
     "informed",
@@ -257,7 +258,22 @@ def state_name(text: str) -> str:
 
 def pair_of(left: Node, right: Node) -> PairNode:
     """Two inputs side by side. A source in both is read twice; the right one gets another name."""
-    there = {id(node) for node in left.walk() if isinstance(node, SourceNode)}
+    return PairNode(left, apart_from(left, right))
+
+
+def apart_from(left: Node, right: Node, formats: Container[str] | None = None) -> Node:
+    """The right node; a source that the left one has too gets another name.
+
+    Parameters
+    ----------
+    formats : container of str, optional
+        Of the sources that are renamed. Default: all.
+    """
+    there = {
+        id(node)
+        for node in left.walk()
+        if isinstance(node, SourceNode) and (formats is None or node.spec.format in formats)
+    }
     names = [node.spec.name for node in (*left.walk(), *right.walk()) if isinstance(node, SourceNode)]
 
     def apart(node: SourceNode) -> SourceNode:
@@ -269,7 +285,7 @@ def pair_of(left: Node, right: Node) -> PairNode:
         names.append(f"{node.spec.name}_{number}")
         return SourceNode(replace(node.spec, name=names[-1]))
 
-    return PairNode(left, _with_sources(right, apart) if there else right)
+    return _with_sources(right, apart) if there else right
 
 
 def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:

@@ -57,7 +57,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {"REGEXP_EXTRACT": "0"}
 """The last argument of functions that may leave it out."""
 
 _TIMES: Final = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ)
-_UNITS: Final = {"0": "SECOND", "3": "MILLISECOND"}
 
 
 def rewrite(
@@ -116,13 +115,15 @@ def _is_column(call: exp.Expr) -> bool:
 
 
 def _cast_as_spark(cast: exp.Cast) -> None:
-    """TIMESTAMP(3) has a precision in Flink and none in Spark."""
+    """TIMESTAMP(3) has a precision in Flink; in Spark it is 6."""
     if cast.to.this in _TIMES:
-        precision = cast.to.expressions[0].name if cast.to.expressions else "6"
+        precision = int(cast.to.expressions[0].name) if cast.to.expressions else 6
         cast.set("to", exp.DataType.build("TIMESTAMP", dialect="spark"))
-        if precision in _UNITS:
-            unit = exp.Literal.string(_UNITS[precision])
-            cast.replace(exp.Anonymous(this="date_trunc", expressions=[unit, cast.copy()]))
+        if precision < 6:
+            micros = exp.Anonymous(this="unix_micros", expressions=[cast.copy()])
+            rest = exp.Anonymous(this="pmod", expressions=[micros.copy(), exp.Literal.number(10 ** (6 - precision))])
+            cut = exp.Sub(this=micros, expression=rest)
+            cast.replace(exp.Anonymous(this="timestamp_micros", expressions=[cut]))
 
 
 def _window(statement: Statement, call: exp.Anonymous, name: str) -> exp.Expr:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import event_time
+from backlog_spark.streamsql.subqueries import EXISTS
 from backlog_spark.streamsql.times import Bounds, difference
 from backlog_spark.streamsql.translation import Translation, conjuncts
 
@@ -27,6 +28,9 @@ _PROCESSING_TIME: Final = ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
 _HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 # The side that is filled with NULL. Its rows may be filtered before the join: rows without a match are not emitted.
 _FILLED: Final = {"left": "right", "right": "left"}
+
+# Types of whole values that all stay different as a floating-point number.
+_EXACT: Final = {"double": ("tinyint", "smallint", "int", "float"), "float": ("tinyint", "smallint")}
 
 
 @dataclass
@@ -407,7 +411,14 @@ def _alike(
             )
         with tr.statement.at(origin):
             both = tr.schemas.empty(_two(kinds)).selectExpr("coalesce(a, b) AS c").schema["c"].dataType
-        wide = exp.DataType.build(both.simpleString(), dialect="spark")
+        one_type, other_type, wider = (kind.simpleString() for kind in (*kinds, both))
+        if EXISTS in node.meta and other_type not in (wider, *_EXACT.get(wider, (other_type,))):
+            raise tr.statement.refused(
+                origin,
+                f"IN, EXISTS or SEMI JOIN of {one_type} with {other_type}: different values are equal as {wider}.",
+                f"Select CAST(… AS {wider.upper()}) in the inner query.",
+            )
+        wide = exp.DataType.build(wider, dialect="spark")
         made.append(
             tuple(  # type: ignore[arg-type]
                 key if kind == both else exp.Cast(this=key, to=wide.copy())

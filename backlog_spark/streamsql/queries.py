@@ -117,9 +117,7 @@ def sql(
         _ignore_order(tr, rows, order)
     # Use the statement's names. Inside the statement the columns of a change stream have other names.
     items = [(c.name, c.column, tree) for c in rows.columns if not c.hidden]
-    found = tr.projected(rows, items)
-    _check_sources(tr, found.stream, tree)
-    return found.stream
+    return tr.projected(rows, items).stream
 
 
 def _order_by_time(tree: exp.Query) -> exp.Order | None:
@@ -141,19 +139,6 @@ def _ignore_order(tr: Translation, rows: Rows, order: exp.Order) -> None:
             _LOG.warning("SQL: ORDER BY %s has no effect: a stream's rows come as they are complete.", text_of(written))
             return
     tr.statement.only(exp.Select(order=order), "expressions")
-
-
-def _check_sources(tr: Translation, stream: BacklogStream, node: exp.Expr) -> None:
-    from backlog_spark.spi.registry import KEEPS_METADATA
-
-    names = [source.name for source in stream.sources if source.format in KEEPS_METADATA]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise tr.statement.refused(
-            node,
-            f"the source {twice[0]!r} would be read twice, with the same directory for its files.",
-            "Declare it twice with bs.source under two names, and pass both to bs.sql.",
-        )
 
 
 def _query(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
@@ -224,7 +209,13 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     def is_inner(query: exp.Select, column: exp.Column) -> bool:
         return _knows(tr, query, column, _with(tr, query, tables))
 
-    joins = [_as_exists(tr, join, is_inner) for join in joins] + exists_joins(tr, where, is_inner)
+    lefts = [source.this, *(join.this for join in joins if not is_generator(join) and not _is_semi(join))]
+
+    def is_outer(join: exp.Join, column: exp.Column) -> bool:
+        return any(_columns_of(tr, item, tables).has(column) for item in lefts if item is not join.this)
+
+    joins = [_as_exists(tr, join, is_inner, is_outer) for join in joins]
+    joins += exists_joins(tr, where, is_inner)
     if used is not None:
         read = [part for join in joins if EXISTS in join.meta for part in (join.args["on"], join.meta.get(ANTI))]
         used |= {name.name.lower() for part in read if part for name in part.find_all(exp.Identifier)}
@@ -298,15 +289,25 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     return result
 
 
-def _as_exists(tr: Translation, join: exp.Join, known: Known) -> exp.Join:
+def _as_exists(
+    tr: Translation, join: exp.Join, known: Known, is_outer: Callable[[exp.Join, exp.Column], bool]
+) -> exp.Join:
     """SEMI and ANTI joins as EXISTS; other joins as they are."""
-    kind = str(join.args.get("kind") or "").upper()
-    if kind not in ("SEMI", "ANTI") or str(join.args.get("side") or "LEFT").upper() != "LEFT":
+    if not _is_semi(join) or str(join.args.get("side") or "LEFT").upper() != "LEFT":
         return join
     tr.statement.only(join, "this", "on", "side", "kind")
     where = exp.Where(this=join.args["on"].copy()) if join.args.get("on") else None
     query = exp.Select(expressions=[exp.Literal.number(1)], from_=exp.From(this=join.this.copy()), where=where)
-    return exists_join(tr, query, [], known, join, anti=kind == "ANTI")
+    for column in where.find_all(exp.Column) if where else ():
+        if len(column.parts) == 1 and known(query, column) and is_outer(join, column):
+            raise tr.statement.refused(
+                column, f"the column {column.name!r} is ambiguous.", "Write it with the name of its table."
+            )
+    return exists_join(tr, query, [], known, join, anti=str(join.args["kind"]).upper() == "ANTI")
+
+
+def _is_semi(join: exp.Join) -> bool:
+    return str(join.args.get("kind") or "").upper() in ("SEMI", "ANTI")
 
 
 def _knows(tr: Translation, query: exp.Select, column: exp.Column, tables: Tables) -> bool:

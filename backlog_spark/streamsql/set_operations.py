@@ -17,6 +17,8 @@ from sqlglot import exp
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.model.nodes import apart_from
+from backlog_spark.spi.registry import KEEPS_METADATA
 from backlog_spark.streamsql.grouping import distinct
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.translation import Translation, named, results_change, unique
@@ -69,7 +71,12 @@ def _united(tr: Translation, node: exp.SetOperation, sides: Sequence[Rows], mark
             texts.append(named(quoted(CHANGE_TYPE) if side.pseudo else "'insert'", CHANGE_TYPE))
         streams.append(tr.selected(side.stream, texts, (node.this, node.expression)[number]))
     keyed = any(side.stream._node.is_keyed for side in sides)
-    united = _side_by_side(tr, streams, node) if keyed else streams[0].union(*streams[1:])
+    if keyed:
+        united = _side_by_side(tr, streams, node)
+    else:
+        one, other = streams
+        # A source with files of its own in the checkpoint needs a directory for each reader.
+        united = one.union(BacklogStream(apart_from(one._node, other._node, KEEPS_METADATA)))
     tr.schema(united, node.expression, "UNION ALL")
     rows = tr.table(united, "", node)
     told = dict(zip(names, shown, strict=True))

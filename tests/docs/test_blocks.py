@@ -223,6 +223,10 @@ def test_the_commands_run(
     assert len(run("init", having="--brokers")) == 2
     (text,) = run("init", "--port", str(mysql.port), "--root", str(tmp_path / "lake"), having="--host")
     file.write_text(text)
+    (tmp_path / "orders.sql").write_text(
+        "CREATE TABLE o (id INT) WITH ('connector' = 'datagen'); CREATE TABLE p (id INT) WITH ('connector' = 'print');"
+        f"SET 'execution.checkpointing.dir' = '{tmp_path}/c'; INSERT INTO p SELECT id FROM o"
+    )
     checked = run("check")
     assert all("error " not in each for each in checked)
     [shown] = [code for language, code in blocks(ROOT / "docs" / "command.md") if language == "text"]

@@ -40,7 +40,7 @@ def test_the_example_runs(
     append(tmp_path / "payments", payments, backlog=False)
     sources = {n: bs.source("scripted", name=n, path=tmp_path / n) for n in ("orders", "payments")}
     names: dict[str, Any] = {"spark": spark}
-    (block,) = python_blocks(PAGE)
+    block, lookup = python_blocks(PAGE)
     run(block, names, sources)
     first, _ = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert capsys.readouterr().out == first
@@ -56,3 +56,6 @@ def test_the_example_runs(
         query.stop()
     found = multiset(row for batch in sink.batches.values() for row in batch)
     assert found == multiset([("ann", at(0).replace(tzinfo=None), 2, 17.5)])
+    (tmp_path / "names").write_text("ann,Ann\n")
+    exec(lookup.replace("/lake", str(tmp_path)), names)
+    assert Schemas(spark).of(names["named"]._node).names == ["order_id", "amount", "name"]

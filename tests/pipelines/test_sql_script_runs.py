@@ -140,6 +140,25 @@ def test_files_are_looked_up(spark: SparkSession, tmp_path: Path, capsys: pytest
         bs.sql_script(spark, script, checkpoint=str(tmp_path / "d"))
 
 
+def test_a_union_of_two_views_of_one_table(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each view reads the files itself, with a directory of its own in the checkpoint."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("".join(f"{n}\n" for n in range(9)))
+    script = f"""
+    CREATE TABLE numbers (n INT) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/in', 'format' = 'csv');
+    CREATE VIEW low AS SELECT n FROM numbers WHERE n < 5; CREATE VIEW high AS SELECT -n AS n FROM numbers WHERE n > 3;
+    CREATE TABLE shown (n INT) WITH ('connector' = 'print');
+    INSERT INTO shown SELECT n FROM low UNION ALL SELECT n FROM high UNION ALL SELECT n + 100 FROM numbers
+    """
+    ran(spark, script, tmp_path / "c")
+    wanted = [*range(5), *range(-8, -3), *range(100, 109)]
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(f"+I[{n}]" for n in wanted)
+    kept = tmp_path / "c" / "shown" / "backlog" / "sources"
+    assert sorted(each.name for each in kept.iterdir()) == ["numbers", "numbers_2", "numbers_3"]
+
+
 def test_rows_of_datagen_are_counted_and_the_same_at_each_reading(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

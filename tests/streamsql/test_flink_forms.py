@@ -79,6 +79,17 @@ def test_functions(spark: SparkSession, written: str) -> None:
     assert row[0] == VALUES[written]
 
 
+@pytest.mark.parametrize(("precision", "left"), [(0, 0), (1, 900_000), (3, 987_000), (5, 987_650), (6, 987_654)])
+@pytest.mark.parametrize("year", [1969, 2026])
+def test_precisions_of_times(spark: SparkSession, precision: int, left: int, year: int) -> None:
+    """A cast to TIMESTAMP(p) cuts, also before 1970."""
+    statement, tree = parsed(f"SELECT CAST('{year}-05-01 00:00:07.987654' AS TIMESTAMP({precision})) FROM t", "flink")
+    rewrite(statement, tree, lambda name: False, "flink")
+    row = spark.sql(f"SELECT CAST({text_of(tree.expressions[0])} AS STRING) AS s").first()
+    assert row is not None
+    assert row["s"] == f"{year}-05-01 00:00:07.{left:06}".rstrip("0").rstrip(".")
+
+
 def test_a_precision_that_flink_does_not_have(spark: SparkSession) -> None:
     with pytest.raises(SparkRuntimeException, match="the precision must be 0 or 3"):
         spark.sql(f"SELECT {spelled('TO_TIMESTAMP_LTZ(1, 6)')}").collect()

@@ -137,6 +137,17 @@ def test_functions_of_the_user_and_meanings_of_flink(spark: SparkSession, tmp_pa
     assert found == expected
 
 
+def test_an_average_of_flink_over_a_window(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
+    from backlog_spark.spark.plan.schemas import Schemas
+
+    for call, kind in (
+        ("avg(item) OVER (PARTITION BY user ORDER BY ts ROWS 1 PRECEDING)", "int"),
+        ("avg(v) OVER () + 1", "bigint"),
+    ):
+        made = bs.sql(spark, f"SELECT {call} AS mean FROM a", dialect="flink", a=streams["a"])
+        assert Schemas(spark).of(made._node)["mean"].dataType.simpleString() == kind
+
+
 AVERAGES = {
     "avg(v)": "CAST(sum(v) div count(v) AS BIGINT)",
     "avg(item) FILTER (WHERE seq > 9)": "CAST(max(item) AS INT)",

@@ -134,6 +134,11 @@ REFUSED = [
         "no other column can be named '_change_type'",
     ),
     ("SELECT user AS _change_type FROM orders", "column 8: the rows are changes"),
+    ("SELECT seq FROM a LEFT SEMI JOIN b ON item = b.item", "the column 'item' is ambiguous. Write it with the name"),
+    (
+        "SELECT seq FROM a WHERE CAST(v AS DOUBLE) IN (SELECT seq FROM b)",
+        "IN, EXISTS or SEMI JOIN of double with bigint: different values are equal as double. Select CAST(… AS DOUBLE)",
+    ),
     # OVER
     (f"SELECT ntile(4) {OVER}) AS n FROM a", "column 8: over: NTILE"),
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC would need rows that have not come"),
