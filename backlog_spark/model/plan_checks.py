@@ -34,9 +34,16 @@ def check_source_names(root: Node) -> None:
         With what each of them reads.
     """
     seen: dict[str, SourceSpec] = {}
+    places: dict[str, SourceSpec] = {}
     for node in root.walk():
         if not isinstance(node, SourceNode):
             continue
+        given = next((text for name, text in node.spec.options.items() if name.lower() == "metadatalocation"), None)
+        if given is not None and places.setdefault(given, node.spec) is not node.spec:
+            raise BacklogError(
+                f"Two sources have the metadataLocation {given!r}: {_reads(places[given])}, and {_reads(node.spec)}.",
+                "Leave metadataLocation out: a query gives each source a directory of its own.",
+            )
         other = seen.setdefault(state_name(node.spec.name), node.spec)
         if other is not node.spec:
             raise BacklogError(

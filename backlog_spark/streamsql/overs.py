@@ -79,10 +79,11 @@ class _Spec:
 
 @dataclass
 class _Step:
-    """The functions of one window, by the names of their results."""
+    """The functions of one window, by the names of their results. ``on_changes``: whether the query's rows change."""
 
     spec: _Spec
     call: exp.Window
+    on_changes: bool
     functions: dict[str, exp.Expr] = field(default_factory=dict)
 
 
@@ -99,7 +100,7 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
     for number, call in enumerate(calls):
         call.meta[_NUMBER] = number
     parts = [(item.translated(tr, rows), item) for item in items]
-    changes = over_changes(select, items, rows)
+    on_changes, changes = _changes(rows), over_changes(select, items, rows)
     results: dict[str, str] = {}
     taken = {name.lower() for name in tr.schema(rows.stream, None).names}
     steps: list[_Step] = []
@@ -114,7 +115,7 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
             name = own if own and own.lower() not in taken else tr.hidden("over")
             taken.add(name.lower())
             results[text] = name
-            _step_of(steps, spec, as_written).functions[name] = call.this
+            _step_of(steps, spec, as_written, on_changes=on_changes).functions[name] = call.this
     for step in steps:
         rows = (_ranked if changes else _over)(tr, rows, step, named)
     shown = [(item.named(tr), _replaced(each, results), item.expression) for each, item in parts]
@@ -125,7 +126,7 @@ def _changes(rows: Rows) -> bool:
     return bool(rows.pseudo) or results_change(rows.stream._node)
 
 
-def _step_of(steps: list[_Step], spec: _Spec, call: exp.Window) -> _Step:
+def _step_of(steps: list[_Step], spec: _Spec, call: exp.Window, *, on_changes: bool) -> _Step:
     """The step that a function belongs to. A function without a frame goes with any function of its window."""
     for step in steps:
         if step.spec.window == spec.window:
@@ -134,7 +135,7 @@ def _step_of(steps: list[_Step], spec: _Spec, call: exp.Window) -> _Step:
                 if frames[0] == (None, None):
                     step.spec = spec
                 return step
-    steps.append(_Step(spec, call))
+    steps.append(_Step(spec, call, on_changes))
     return steps[-1]
 
 
@@ -187,9 +188,10 @@ def _ranked(tr: Translation, rows: Rows, step: _Step, named: dict[str, exp.Windo
         elif step.spec.span == timedelta(0):
             frame = Frame(0)
         elif step.spec.span not in (None, "unbounded"):
-            raise tr.statement.refused(
-                step.call, "a RANGE frame of a length of time over rows that change.", f"Write {_FORM}."
-            )
+            what, hint = "over rows that change", f"Write {_FORM}."
+            if not step.on_changes:
+                what, hint = "beside OVER without ORDER BY", "Put that OVER into a query around this one."
+            raise tr.statement.refused(step.call, f"a RANGE frame of a length of time {what}.", hint)
         operator = tr.operator(*keys, "over")
         window = f"{', '.join(map(text_of, _partition(step.call, named)))}" + (
             f" ORDER BY {text_of(written)}" if written else ""

@@ -20,6 +20,7 @@ __all__ = ["as_over"]
 
 _Tables = Mapping[str, exp.Query]
 _Has = Callable[[exp.Expr, exp.Column], bool]
+_IsTime = Callable[[exp.Expr, exp.Column], bool]
 _AGGREGATES: Final = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 # The comparisons of a value with the greatest one, or the least one, that only this value itself fulfils.
 _PEAKS: Final[Mapping[type[exp.Expr], type[exp.Expr]]] = {exp.Max: exp.GTE, exp.Min: exp.LTE}
@@ -43,15 +44,15 @@ class _Own:
     aggregates: dict[str, exp.Expr] = field(default_factory=dict)
 
 
-def as_over(tr: Translation, select: exp.Select, tables: _Tables, has: _Has) -> exp.Select:
+def as_over(tr: Translation, select: exp.Select, tables: _Tables, has: _Has, is_time: _IsTime) -> exp.Select:
     """The SELECT without its first join of this form; the same SELECT if there is none.
 
     Parameters
     ----------
     tables : mapping of str to Query
         The queries of WITH.
-    has : callable
-        Whether an item of FROM has a column.
+    has, is_time : callable
+        Whether an item of FROM has a column, and whether this is the event time.
     """
     source, joins = select.args.get("from_"), select.args.get("joins") or []
     if source is None or not joins or select.args.get("hint") or select.args.get("laterals"):
@@ -60,10 +61,12 @@ def as_over(tr: Translation, select: exp.Select, tables: _Tables, has: _Has) -> 
         str(join.args.get("kind") or "INNER").upper() != "INNER" for join in joins
     ):
         return select
+    if any(not isinstance(join.this, exp.Table | exp.Subquery) or join.this.args.get("version") for join in joins):
+        return select  # it may name columns of the items before it
     for number, join in enumerate(joins):
         own = _own(source.this, join.this, tables)
         if own is not None and source.this.alias_or_name:
-            return _rewritten(tr, select, number, own, has) or select
+            return _rewritten(tr, select, number, own, has, is_time) or select
     return select
 
 
@@ -75,10 +78,14 @@ def _own(rows: exp.Expr, item: exp.Expr, tables: _Tables) -> _Own | None:
         return None
     if _given(query) - {"expressions", "from_", "group"} or not item.alias_or_name:
         return None
-    name_of = _names(rows, tables, query.args["from_"].this, known)
+    inner = query.args["from_"].this
+    name_of = _names(rows, tables, inner, known)
     grouped = [each.name for each in group.expressions if isinstance(each, exp.Column)]
     if name_of is None or len(grouped) < len(group.expressions):
         return None
+    used = [each for part in (*query.expressions, group) for each in part.find_all(exp.Column)]
+    if any(len(each.parts) > 2 or each.table.lower() not in ("", inner.alias_or_name.lower()) for each in used):
+        return None  # a field of a struct
     made = _Own(item.alias_or_name.lower())
     for each in query.expressions:
         inner, name = each.unalias(), each.alias_or_name.lower()
@@ -98,8 +105,11 @@ def _own(rows: exp.Expr, item: exp.Expr, tables: _Tables) -> _Own | None:
 
 def _query_of(item: exp.Expr, tables: _Tables) -> tuple[exp.Expr | None, _Tables]:
     """The query that an item of FROM stands for, and the queries of WITH that it may use. None for a stream."""
+    alias = item.args.get("alias")
+    if _given(item) - {"this", "alias"} or (alias is not None and _given(alias) - {"this"}):
+        return None, tables
     if isinstance(item, exp.Subquery):
-        return (None if _given(item) - {"this", "alias"} else item.this), tables
+        return item.this, tables
     if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier) and item.name.lower() in tables:
         query = tables[item.name.lower()]
         return query, query.meta["tables"]
@@ -111,9 +121,11 @@ def _names(rows: exp.Expr, tables: _Tables, inner: exp.Expr, known: _Tables) -> 
     query, in_query = _query_of(rows, tables)
     other, in_other = _query_of(inner, known)
     plain = [isinstance(each, exp.Table) and isinstance(each.this, exp.Identifier) for each in (rows, inner)]
+    if any(_given(each) - {"this", "alias"} for each in (rows, inner)):
+        return None
     if query is None and other is None:
         is_same = all(plain) and rows.name.lower() == inner.name.lower()
-        return (lambda name: name) if is_same and not _given(inner) - {"this", "alias"} else None
+        return (lambda name: name) if is_same else None
     if query is other:
         return lambda name: name
     if not isinstance(query, exp.Select) or not isinstance(other, exp.Select):
@@ -121,17 +133,39 @@ def _names(rows: exp.Expr, tables: _Tables, inner: exp.Expr, known: _Tables) -> 
     if any(in_query.get(t.name.lower()) is not in_other.get(t.name.lower()) for t in other.find_all(exp.Table)):
         return None
     one, two = query.copy(), other.copy()
-    if not query.args.get("distinct"):
+    if _is_plain(query) and _is_plain(other):
         one.set("expressions", [])
         two.set("expressions", [])
-    if one != two or any(item.is_star for item in (*query.expressions, *other.expressions)):
+    if one != two:
         return None
     by_value = {item.unalias(): item.alias_or_name for item in query.expressions}
     found = {item.alias_or_name.lower(): by_value.get(item.unalias()) or None for item in other.expressions}
     return lambda name: found.get(name.lower())
 
 
-def _rewritten(tr: Translation, select: exp.Select, number: int, own: _Own, has: _Has) -> exp.Select | None:
+def _is_plain(query: exp.Select) -> bool:
+    """Whether a query has the same rows with other items of its list: only columns and aggregates, and nothing else
+    in it names an item.
+    """
+    if _given(query) - {"expressions", "from_", "joins", "where", "group"}:
+        return False
+    group = query.args.get("group")
+    values = [item.unalias() for item in query.expressions]
+    if group is None:
+        return all(isinstance(value, exp.Column) for value in values)
+    names = {each.name.lower() for each in group.find_all(exp.Column)}
+    made = [item for item in query.expressions if item.alias_or_name.lower() in names]
+    return (
+        _given(group) == {"expressions"}
+        and all(isinstance(each, exp.Column) for each in group.expressions)
+        and all(isinstance(value, exp.Column | exp.AggFunc) for value in values)
+        and all(isinstance(item.unalias(), exp.Column) and item.unalias().name == item.alias_or_name for item in made)
+    )
+
+
+def _rewritten(
+    tr: Translation, select: exp.Select, number: int, own: _Own, has: _Has, is_time: _IsTime
+) -> exp.Select | None:
     """The SELECT with the aggregates as OVER. None if the join has another condition, or for names of other forms."""
     made = select.copy()
     rows, (*joins,) = made.args["from_"].this, made.args["joins"]
@@ -177,6 +211,8 @@ def _rewritten(tr: Translation, select: exp.Select, number: int, own: _Own, has:
         return None
     kept = [each for each in conditions if not any(each is one for one in equal)]
     peak = next((each for each in kept if _is_peak(each, compared(each), own, of_own)), None)
+    if peak is not None and is_time(select.args["from_"].this, _column(compared(peak)[0])):
+        peak = None  # an order by time would wait for the watermark
     names = {name.lower(): name for name in own.keys.values()}
     for function in own.aggregates.values():
         names |= {column.name.lower(): column.name for column in function.find_all(exp.Column)}
@@ -226,6 +262,8 @@ def _is_peak(condition: exp.Expr, pair: tuple[str, str], own: _Own, of_own: list
         return False
     function = own.aggregates[pair[1]]
     kind = type(condition)
+    if type(function) not in _PEAKS:
+        return False
     if any(condition.this is each for each in of_own):
         kind = _MIRRORED[kind]
     if not isinstance(function.this, exp.Column) or function.this.name.lower() != pair[0]:

@@ -29,7 +29,7 @@ from backlog_spark.streamsql.own_aggregates import as_over
 from backlog_spark.streamsql.parsing import Dialect, parsed
 from backlog_spark.streamsql.qualify import around_windows
 from backlog_spark.streamsql.ranked_rows import first_rows
-from backlog_spark.streamsql.rows import Rows, text_of
+from backlog_spark.streamsql.rows import Rows, column_of, text_of
 from backlog_spark.streamsql.set_operations import set_operation
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
 from backlog_spark.streamsql.subqueries import ANTI, EXISTS, Known, exists_join, exists_joins
@@ -174,7 +174,14 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     def is_inner(query: exp.Select, column: exp.Column) -> bool:
         return _knows(tr, query, column, tables)
 
-    select = as_over(tr, select, tables, lambda item, column: _columns_of(tr, item, tables).has(column))
+    def has(item: exp.Expr, column: exp.Column) -> bool:
+        return _columns_of(tr, item, tables).has(column)
+
+    def is_time(item: exp.Expr, column: exp.Column) -> bool:
+        rows = _columns_of(tr, item, tables)
+        return text_of(rows.resolved(tr.statement, column)) == text_of(column_of(event_time(tr, rows.stream) or ""))
+
+    select = as_over(tr, select, tables, has, is_time)
     outer, added = around_windows(tr, select, is_inner)
     if outer is None:
         return _plain_select(tr, select, tables)
@@ -209,10 +216,10 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     def is_inner(query: exp.Select, column: exp.Column) -> bool:
         return _knows(tr, query, column, _with(tr, query, tables))
 
-    lefts = [source.this, *(join.this for join in joins if not is_generator(join) and not _is_semi(join))]
-
     def is_outer(join: exp.Join, column: exp.Column) -> bool:
-        return any(_columns_of(tr, item, tables).has(column) for item in lefts if item is not join.this)
+        before = [each.this for each in joins[: next(n for n, each in enumerate(joins) if each is join)]
+                  if not is_generator(each) and not _is_semi(each)]  # fmt: skip
+        return any(_columns_of(tr, item, tables).has(column) for item in (source.this, *before))
 
     joins = [_as_exists(tr, join, is_inner, is_outer) for join in joins]
     joins += exists_joins(tr, where, is_inner)
@@ -299,7 +306,9 @@ def _as_exists(
     where = exp.Where(this=join.args["on"].copy()) if join.args.get("on") else None
     query = exp.Select(expressions=[exp.Literal.number(1)], from_=exp.From(this=join.this.copy()), where=where)
     for column in where.find_all(exp.Column) if where else ():
-        if len(column.parts) == 1 and known(query, column) and is_outer(join, column):
+        item = join.this.alias_or_name.lower()
+        is_bare = len(column.parts) == 1 or column.parts[0].name.lower() != item
+        if is_bare and known(query, column) and is_outer(join, column):
             raise tr.statement.refused(
                 column, f"the column {column.name!r} is ambiguous.", "Write it with the name of its table."
             )

@@ -144,7 +144,7 @@ REFUSED = [
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC would need rows that have not come"),
     (f"SELECT row_number() {OVER}, v NULLS LAST) AS n FROM a", "column 58: ORDER BY … NULLS LAST is not possible"),
     (f"SELECT count(* EXCEPT (v)) {OVER}) AS n FROM a", "the argument of count must be one column"),
-    ("SELECT first_value(v) OVER (PARTITION BY user) AS s FROM a", "FIRST_VALUE(`v`) OVER without ORDER BY. Write"),
+    ("SELECT first_value(v) OVER (PARTITION BY user) AS s FROM a", "FIRST_VALUE(v) OVER without ORDER BY. Write"),
     ("SELECT rank() OVER (PARTITION BY user) AS s FROM a", "RANK() OVER without ORDER BY. Write ORDER BY ts."),
     ("SELECT sum(v) OVER (ROWS CURRENT ROW) AS s FROM a", "a frame of OVER without ORDER BY. Write ORDER BY, or leave"),
     ("SELECT sum(v) OVER (ORDER BY v) AS s FROM a", "OVER must be ordered by the event time, not by v. Write"),

@@ -147,7 +147,8 @@ def _of_query(
         errors, found = unknown_names(text, columns, functions=False, dialect="flink")
         statement, query = parsed(text, "flink")
         tables = [table for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
-        _look_up(script, tables, statement, errors)
+        inner = {each.alias_or_name.lower() for each in query.find_all(exp.CTE)}
+        _look_up(script, [table for table in tables if table.name.lower() not in inner], statement, errors)
         count = None if any(item.is_star for item in query.selects) else len(query.selects)
         for node in tables:
             table = script.streams.get(node.name.lower())
