@@ -105,7 +105,7 @@ class BacklogQuery(QueryRuns):
         parts.loader.check(specs, self._declared.offsets())
 
     def _load(self, node: SourceNode) -> DataFrame:
-        frame = self._parts.loader.load(node, self._coordinator, self._parts.promises.of_old_rows)
+        frame = self._parts.loader.load(node, self._parts.node, self._coordinator, self._parts.promises.of_old_rows)
         self._declared.add(node, frame)
         return frame
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.loopback import LoopbackServer
-from backlog_spark.model.nodes import SourceNode, SourceSpec, state_name
+from backlog_spark.model.nodes import Node, SourceNode, SourceSpec, state_name
 from backlog_spark.runner.signal_log import SignalLog
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.session import load, loading
+from backlog_spark.spark.plan.columns_read import columns_read, restored, with_paths
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN
-from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
+from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, READS_COLUMNS, check_resume, check_start, inspect
 from backlog_spark.spi.signals import SIGNALS_TOKEN, answer_signals
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from backlog_spark.decide.coordinator import Coordinator
     from backlog_spark.spi.source_info import SourceInfo
@@ -46,6 +49,7 @@ class SourceLoader:
         self._signals = signals
         self._server: LoopbackServer | None = None
         self._coordinator: Coordinator | None = None  # asked by the sources
+        self._needed: dict[str, tuple[StructType, StructType]] = {}
 
     def inspect(self, spec: SourceSpec) -> SourceInfo | None:
         """What a source says about itself; None if it is not a connector's.
@@ -84,11 +88,13 @@ class SourceLoader:
             with loading(spec.format):
                 check_start(spec.format, self._options(spec))
 
-    def load(self, node: SourceNode, coordinator: Coordinator, of_old_rows: Mapping[str, str]) -> DataFrame:
+    def load(self, node: SourceNode, root: Node, coordinator: Coordinator, of_old_rows: Mapping[str, str]) -> DataFrame:
         """Load a source. If the trigger does the pacing, the options for intervals are removed.
 
         Parameters
         ----------
+        root : Node
+            The query.
         coordinator : Coordinator
             It has decided the run. Sources may ask whether the query is in backlog.
         of_old_rows : mapping of str to str
@@ -116,7 +122,22 @@ class SourceLoader:
             if node.info is not None and node.info.notices_old_rows:
                 given = {name.lower() for name in node.spec.options}
                 more |= {name: value for name, value in of_old_rows.items() if name.lower() not in given}
+        if node.spec.format in READS_COLUMNS:
+            return self._with_needed_columns(node.spec, root, more)
         return load(self._spark, node.spec, more)
+
+    def _with_needed_columns(self, spec: SourceSpec, root: Node, more: Mapping[str, str | None]) -> DataFrame:
+        """Load a source that need not read columns that the query does not read."""
+        frame = load(self._spark, spec, more)
+        declared, needed = self._needed.get(spec.name, (None, frame.schema))
+        if declared != frame.schema:
+            paths = columns_read(self._spark, root, spec, frame.schema)
+            needed = with_paths(frame.schema, paths) if paths else frame.schema
+            self._needed[spec.name] = frame.schema, needed
+        if needed == frame.schema:
+            return frame
+        text = json.dumps({"declared": frame.schema.jsonValue(), "read": needed.jsonValue()})
+        return restored(load(self._spark, spec, {**more, "neededColumns": text}), frame.schema)
 
     def close(self) -> None:
         """Called when the query has ended."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONNECTORS",
     "KEEPS_METADATA",
+    "READS_COLUMNS",
     "add_connector",
     "advice",
     "check_log",
@@ -60,6 +61,9 @@ CONNECTORS: dict[str, tuple[str, str]] = {
 
 # Formats that keep files of their own outside the checkpoint, in the directory of the option ``metadataLocation``.
 KEEPS_METADATA = {"hybrid"}
+
+# Formats with the option ``neededColumns``: a query sets it to the columns that it reads.
+READS_COLUMNS = {"hybrid"}
 
 
 def add_connector(source_format: str, module: str, data_source: str, *, keeps_metadata: bool = False) -> None:

@@ -16,6 +16,7 @@ from .decode.options import CSV, FORMATS, DecodeOptions
 from .kafka.options import KafkaOptions
 from .kafka.security import SECRET_NAMES
 from .kinds import KINDS
+from .needed import NeededColumns
 from .phases import METADATA
 
 __all__ = ["SECRETS", "HybridOptions"]
@@ -145,6 +146,16 @@ class HybridOptions:
     by_clock: bool = flag("useProcessingTimeAfterBacklog")
     """After the backlog, event time follows the system time (FLIP-326), for the timers of the next operators. Excludes
     `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain `readStream`."""
+    needed: NeededColumns | None = parsed(
+        lambda given: NeededColumns.parse(given.text("neededColumns")),
+        Option(
+            "neededColumns",
+            "JSON",
+            shown="set by a query's runner",
+            doc="The columns, and fields of structs, that the query reads. Others are not read from Parquet and ORC.",
+        ),
+        default=None,
+    )
     query_token: str = text("queryToken", shown="set by a query's runner", secret=True)
     """Lets the source ask the query whether other sources are in backlog, and what its rules say of this one."""
     target: str = choice("availableNowTarget", ("latest", "backlogEnd", "none"))

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from backlog_spark.spi.examination import Finding
 
 from .decode.base import Decoder
+from .needed import Fields
 
 __all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Outlook", "Phase", "Position", "Seen", "Step"]
 
@@ -53,10 +54,14 @@ class Columns:
         The declared data columns in Arrow's types (timestamps with zone in UTC, microseconds), all nullable.
     metadata : tuple of str
         Names from `METADATA`. These columns follow the data.
+    needed : mapping, optional
+        The data columns that the query reads, each with the fields of a struct that it reads, or nothing for the whole
+        column. Others may be NULL. Default: all.
     """
 
     data: pa.Schema
     metadata: tuple[str, ...] = ()
+    needed: Fields | None = None
 
     @property
     def arrow(self) -> pa.Schema:

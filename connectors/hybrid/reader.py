@@ -16,6 +16,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.spi.pacing import BacklogSizer, Pacer, QueryBacklog
 from backlog_spark.spi.read_limits import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from .needed import narrowed
 from .offsets import HybridOffset
 from .options import HybridOptions
 from .phases import Columns, Limit, Phase
@@ -43,15 +44,23 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     columns : Columns
     declaring : int or None
         The phase whose data declared the columns; None: the user declared them.
+    read : pyarrow.Schema, optional
+        The columns, and fields of structs, that the query reads. Default: all.
     """
 
     def __init__(
-        self, options: HybridOptions, phases: Sequence[Phase], columns: Columns, declaring: int | None = None
+        self,
+        options: HybridOptions,
+        phases: Sequence[Phase],
+        columns: Columns,
+        declaring: int | None = None,
+        read: pa.Schema | None = None,
     ) -> None:
         self._options = options
         self._phases = tuple(phases)
         self._columns = columns
         self._declaring = declaring
+        self._read = read
         query = QueryBacklog(options.query_token)
         self._planner = HybridPlanner(self._phases, options.kinds, query.by_rules)
         self._checked = False
@@ -158,7 +167,8 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, HybridPartition)
         collect_rarely()  # records are many small objects
         keep_imports()
-        return self._phases[partition.phase].read(partition.inner)
+        batches = self._phases[partition.phase].read(partition.inner)
+        return batches if self._read is None else (narrowed(batch, self._read) for batch in batches)
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections stay with the planner; workers get none.

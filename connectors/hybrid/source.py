@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -23,6 +24,7 @@ from backlog_spark.spi.stream_only import StreamOnly
 from .decode import DecodeOptions, decoder
 from .decode import parse as parse_decode
 from .kinds import KINDS
+from .needed import fields_of
 from .options import SECRETS, HybridOptions
 from .phases import METADATA, Columns, Phase
 from .reader import HybridStreamReader
@@ -200,6 +202,11 @@ class HybridDataSource(StreamOnly):
 
     def schema(self) -> StructType | str:
         options = HybridOptions.parse(dict(self.options))
+        declared = self._declared(options)
+        return declared if options.needed is None else options.needed.read
+
+    def _declared(self, options: HybridOptions) -> StructType | str:
+        """All columns."""
         metadata = from_arrow_schema(pa.schema([(name, METADATA[name]) for name in options.metadata]))
         if options.schema:
             _check_names(options.metadata, names_of(options.schema))
@@ -219,15 +226,23 @@ class HybridDataSource(StreamOnly):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = HybridOptions.parse(dict(self.options))
         phases = make_phases(options)
-        columns = columns_of(schema, options.metadata)
+        columns, read = columns_of(schema, options.metadata), None
+        if options.needed is not None:
+            read = _arrow(schema)
+            columns = columns_of(options.needed.declared, options.metadata)
+            columns = replace(columns, needed=fields_of(columns.arrow, read))
         for phase in phases:
             phase.open(columns)
-        return for_this_spark(HybridStreamReader(options, phases, columns, self._declaring))
+        return for_this_spark(HybridStreamReader(options, phases, columns, self._declaring, read))
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC") if HAS_LIMITS else to_arrow_schema(schema)  # Spark 4.0: in UTC
 
 
 def columns_of(schema: StructType, asked: Sequence[str]) -> Columns:
     """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last."""
-    arrow = to_arrow_schema(schema, timezone="UTC") if HAS_LIMITS else to_arrow_schema(schema)  # Spark 4.0: in UTC
+    arrow = _arrow(schema)
     names = [f.name for f in arrow]
     for name in asked:
         if name not in names:

@@ -198,6 +198,12 @@ INTERNALS: Final[dict[str, Internal]] = {
         "files of a checkpoint, written as Spark writes its own",
         "Hadoop's `FileContext`: a temporary file is written, then renamed. A file system without one is refused.",
     ),
+    "columns read": Internal(
+        "plan/columns_read",
+        {_QUERY: ("optimizedPlan()",), _PLAN: ("toJSON()",)},
+        "the columns that a query reads, so that `hybrid` does not read others from Parquet and ORC",
+        "It reads all columns.",
+    ),
     "plan checks": Internal(
         "plan/batch_frames",
         {

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from backlog_spark.errors import BacklogError
 
+from ..needed import Fields
 from .bitmaps import kept_rows
 from .calendars import FIRST_COMMON_MICROS, OldCalendar, leaves
 from .casting import Caster, Uncastable, caster, find_field
@@ -20,7 +21,7 @@ from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
 from .layouts import UnitLayout
 from .sparktypes import spark_schema
 
-__all__ = ["ParquetFormat", "Selection"]
+__all__ = ["ParquetFormat", "Selection", "whole_columns"]
 
 # Bytes read at a time per column of a local file, so that memory does not depend on the size of a row group.
 _BUFFER = 256 << 10
@@ -68,18 +69,27 @@ class ParquetFormat(Format):
         return sum(found.row_group(i).num_rows for i in range(first))
 
     def read(
-        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+        self,
+        source: pa.NativeFile,
+        name: str,
+        piece: Piece,
+        record: pa.Schema,
+        wanted: tuple[str, ...],
+        needed: Fields | None = None,
     ) -> Iterator[Rows]:
         file = self._open(source)
-        selection = Selection(name, file.schema_arrow, record, wanted, piece.file.names)
+        calendar = OldCalendar(file.metadata.metadata)
+        # Old dates are looked for in whole columns.
+        needed = whole_columns(needed) if calendar else needed
+        selection = Selection(name, file.schema_arrow, record, wanted, piece.file.names, needed)
         groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
         if not groups:
             return
-        calendar = OldCalendar(file.metadata.metadata)
         physicals = _physicals(file) if calendar else {}
         try:
-            rows = _batch_rows(file.metadata, groups, selection.columns)
-            for batch in file.iter_batches(rows, groups, selection.columns, use_threads=False):
+            paths = selection.paths or file.schema_arrow.names[:1]  # without columns the number of rows is lost
+            rows = _batch_rows(file.metadata, groups, paths)
+            for batch in file.iter_batches(rows, groups, paths, use_threads=False):
                 for column in selection.columns if calendar else ():
                     calendar.refuse(name, column, batch.column(column), physicals[column])
                 yield selection.rows(batch)
@@ -141,10 +151,30 @@ def _microsecond(leaf: Any) -> tuple[int, int] | None:
 
 
 class Selection:
-    """The columns to read from a file, and how they are cast to the declared ones."""
+    """The columns to read from a file, and how they are cast to the declared ones.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, for errors.
+    own, record : pyarrow.Schema
+        The file's columns, and the declared ones.
+    wanted : tuple of str
+        The declared columns of the rows.
+    names : tuple of Names
+        Names of the file's columns in the table.
+    needed : mapping, optional
+        As in `Columns`.
+    """
 
     def __init__(
-        self, name: str, own: pa.Schema, record: pa.Schema, wanted: tuple[str, ...], names: tuple[Names, ...] = ()
+        self,
+        name: str,
+        own: pa.Schema,
+        record: pa.Schema,
+        wanted: tuple[str, ...],
+        names: tuple[Names, ...] = (),
+        needed: Fields | None = None,
     ) -> None:
         self._name = name
         found = pa.schema(_renamed(own, names))
@@ -154,15 +184,23 @@ class Selection:
                 "Declare the columns that the files have, or exclude the file.",
             )
         self._parts: list[tuple[pa.Field, str | None, Caster]] = []
+        paths: list[str] = []
+        has_dots = any("." in each for each in own.names)  # then a path may stand for several columns
         for column in wanted:
             field = record.field(column)
-            index = _index_of(name, found, field)
+            index = _index_of(name, found, field) if needed is None or column in needed else None
             kind = pa.null() if index is None else found.field(index).type
             try:
+                if index is not None:
+                    fields = needed[column] if needed is not None and not names and not has_dots else {}
+                    kind, of_column = _narrowed(kind, own.names[index], fields)
+                    paths += of_column
                 self._parts.append((field, None if index is None else own.names[index], caster(kind, field.type)))
             except Uncastable as error:
                 raise _mismatch(name, field, error) from None
         self.columns = list(dict.fromkeys(column for _, column, _ in self._parts if column is not None))
+        self.paths = list(dict.fromkeys(paths))
+        """Parquet's paths of the columns, or of the fields that are read of a struct."""
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
         columns = []
@@ -177,6 +215,25 @@ class Selection:
                     f"Declare {field.name} as {array.type}, or exclude the file.",
                 ) from None
         return Rows(batch.num_rows, columns)
+
+
+def whole_columns(needed: Fields | None) -> Fields | None:
+    """The same columns with all of their fields."""
+    return None if needed is None else {name: {} for name in needed}
+
+
+def _narrowed(kind: pa.DataType, path: str, fields: Fields) -> tuple[pa.DataType, list[str]]:
+    """A column's type with only these fields of a struct, and Parquet's paths of them."""
+    if not fields or not pa.types.is_struct(kind):
+        return kind, [path]
+    own = [kind.field(i) for i in range(kind.num_fields)]
+    names = [field.name for field in own]
+    at = {i: inner for name, inner in fields.items() if (i := find_field(names, name)) is not None}
+    if any("." in name for name in names) or not at:
+        return kind, [path]
+    kept = {i: _narrowed(own[i].type, f"{path}.{own[i].name}", at[i]) for i in sorted(at)}
+    narrow = pa.struct([own[i].with_type(inner) for i, (inner, _) in kept.items()])
+    return narrow, [each for _, of_field in kept.values() for each in of_field]
 
 
 def _index_of(name: str, found: pa.Schema, field: pa.Field) -> int | None:

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from ..needed import Fields
 from .entries import DataFile, Piece
 from .layouts import Layout
 
@@ -51,7 +52,13 @@ class Format(ABC):
 
     @abstractmethod
     def read(
-        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+        self,
+        source: pa.NativeFile,
+        name: str,
+        piece: Piece,
+        record: pa.Schema,
+        wanted: tuple[str, ...],
+        needed: Fields | None = None,
     ) -> Iterator[Rows]:
         """The rows of a piece, at most `BATCH_ROWS` each.
 
@@ -64,7 +71,9 @@ class Format(ABC):
         record : pyarrow.Schema
             All declared columns that may be in the file.
         wanted : tuple of str
-            The columns to read.
+            The columns of the rows.
+        needed : mapping, optional
+            As in `Columns`: others of them may be NULL.
 
         Raises
         ------

@@ -10,9 +10,10 @@ import pyarrow.orc as orc
 
 from backlog_spark.errors import BacklogError
 
+from ..needed import Fields
 from .calendars import has_old_days, leaves
 from .casting import Uncastable, find_field
-from .columnar import Selection
+from .columnar import Selection, whole_columns
 from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import UnitLayout
@@ -72,7 +73,13 @@ class OrcFormat(Format):
         return UnitLayout(file.size, [found.nrows * (i + 1) // count - found.nrows * i // count for i in range(count)])
 
     def read(
-        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+        self,
+        source: pa.NativeFile,
+        name: str,
+        piece: Piece,
+        record: pa.Schema,
+        wanted: tuple[str, ...],
+        needed: Fields | None = None,
     ) -> Iterator[Rows]:
         file = self._open(source)
         names = _by_position(name, file.schema.names, record.names)
@@ -82,7 +89,7 @@ class OrcFormat(Format):
             for field in file.schema
         }
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
-        selection = Selection(name, pa.schema(fields), record, wanted, names)
+        selection = Selection(name, pa.schema(fields), record, wanted, names, whole_columns(needed))
         # Read at least one column: without columns the number of rows is lost.
         columns = selection.columns or file.schema.names[:1]
         try:

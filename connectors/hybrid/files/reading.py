@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
+from ..needed import Fields
 from ..phases import Columns
 from .bitmaps import kept_rows
 from .casting import Uncastable, find_field
@@ -110,14 +111,14 @@ class Reader:
             for piece in pieces:
                 values = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
                 metadata = [repeated(pa.scalar(values.get(name), schema.field(name).type)) for name in columns.metadata]
-                for number, arrays in self.rows(piece, wanted):
+                for number, arrays in self.rows(piece, wanted, columns.needed):
                     more = [give(number) for give in metadata]
                     yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
 
         return gathered(made(), schema)
 
-    def rows(self, piece: Piece, wanted: tuple[str, ...]) -> Iterator[Rows]:
-        """Rows with some of the declared columns."""
+    def rows(self, piece: Piece, wanted: tuple[str, ...], needed: Fields | None = None) -> Iterator[Rows]:
+        """Rows with some of the declared columns. Those that are not needed may be NULL."""
         file, data = piece.file, self._columns.data
         name = self._store.name(file.path)
         constants = _constants(name, data, file.values)
@@ -128,7 +129,7 @@ class Reader:
             return
         with source:
             try:
-                found = self._format.read(source, name, piece, record, read)
+                found = self._format.read(source, name, piece, record, read, needed)
                 if file.deleted:
                     found = self._kept(piece, found)
                 for count, arrays in found:

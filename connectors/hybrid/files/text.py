@@ -13,6 +13,7 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 
 from ..decode.csv_split import Splitter
+from ..needed import Fields
 from ..phases import DecoderOf
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
@@ -69,7 +70,13 @@ class _TextFormat(Format):
         return TextLayout(file.size, _rows_per_byte(source, codec), self._splits and codec is None)
 
     def read(
-        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+        self,
+        source: pa.NativeFile,
+        name: str,
+        piece: Piece,
+        record: pa.Schema,
+        wanted: tuple[str, ...],
+        needed: Fields | None = None,
     ) -> Iterator[Rows]:
         if self.decoder_of is None:
             raise BacklogError(f"No decoder was set for {self.name}.", "Set decoder_of before rows are read.")
