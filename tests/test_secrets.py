@@ -42,7 +42,7 @@ PLAIN = {
         startup.file startup.position startup.gtidSet
     """,
     "hybrid": """
-        phases schema metadataColumns maxRowsPerBatch maxOffsetsPerTrigger metadataLocation interval
+        phases schema metadataColumns maxRowsPerBatch maxOffsetsPerTrigger metadataLocation interval neededColumns
         intervalDuringBacklog useProcessingTimeAfterBacklog availableNowTarget maxFilesPerBatch filePartitionBytes
         failOnDataLoss timestampColumn dedupKey startingOverlap fileFormat path basePath pathGlobFilter allowEmpty
         recursiveFileLookup timeZone header sep delimiter quote escape nullValue multiLine encoding versionAsOf
