@@ -489,7 +489,7 @@ def test_a_server_without_a_log(pool: Callable[..., MySQLServer], tmp_path: Path
 @pytest.mark.slow
 def test_no_function_of_spark_is_refused(spark: SparkSession) -> None:
     """And what Spark does not know is."""
-    names = {row.function for row in spark.sql("SHOW FUNCTIONS").collect() if row.function.isidentifier()}
+    names = {row.function for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row.function.isidentifier()}
     operators = {
         "table_changes",
         "table_changes_by_path",
