@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Final, cast
 from sqlglot import exp
 
 from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.streamsql.join_keys import alike
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import event_time
-from backlog_spark.streamsql.subqueries import EXISTS
 from backlog_spark.streamsql.times import Bounds, difference
 from backlog_spark.streamsql.translation import Translation, conjuncts
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
     from backlog_spark.api.keyed_streams import KeyedStream
     from backlog_spark.api.streams import BacklogStream, IntervalJoined
 
@@ -28,9 +26,6 @@ _PROCESSING_TIME: Final = ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
 _HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 # The side that is filled with NULL. Its rows may be filtered before the join: rows without a match are not emitted.
 _FILLED: Final = {"left": "right", "right": "left"}
-
-# Types of whole values that all stay different as a floating-point number.
-_EXACT: Final = {"double": ("tinyint", "smallint", "int", "float"), "float": ("tinyint", "smallint")}
 
 
 @dataclass
@@ -338,7 +333,7 @@ def _run(
     as_of: str | None,
     ttl: tuple[int | None, int | None],
 ) -> Rows:
-    keys = _alike(tr, left, right, found.keys, join)
+    keys = alike(tr, left, right, found.keys, join)
     sides: list[KeyedStream[BacklogStream, IntervalJoined]] = []
     chosen: list[list[str]] = []
     for number, rows in enumerate((left, right)):
@@ -388,58 +383,6 @@ def _run(
     columns = [c for c in (*left.columns, *right.columns) if not (c.hidden and c.column.name in PSEUDO)]
     columns += [Visible("", name, column_of(name), hidden=True) for name in pseudo]
     return Rows(stream, tuple(columns), pseudo)
-
-
-def _alike(
-    tr: Translation, left: Rows, right: Rows, keys: Sequence[tuple[exp.Expr, exp.Expr]], node: exp.Expr
-) -> list[tuple[exp.Expr, exp.Expr]]:
-    """The keys, cast to a common type as in Spark's equality."""
-    from pyspark.sql.types import NumericType
-
-    made = []
-    for one, other in keys:
-        kinds = [_type(tr, rows, key, node) for rows, key in ((left, one), (right, other))]
-        if kinds[0] == kinds[1]:
-            made.append((one, other))
-            continue
-        origin = next((part for part in one.walk() if "start" in part.meta), node)
-        if not all(isinstance(kind, NumericType) for kind in kinds):
-            raise tr.statement.refused(
-                origin,
-                f"a join of {kinds[0].simpleString()} with {kinds[1].simpleString()}.",
-                "Cast one side: ON a.k = CAST(b.k AS …).",
-            )
-        with tr.statement.at(origin):
-            both = tr.schemas.empty(_two(kinds)).selectExpr("coalesce(a, b) AS c").schema["c"].dataType
-        one_type, other_type, wider = (kind.simpleString() for kind in (*kinds, both))
-        if EXISTS in node.meta and other_type not in (wider, *_EXACT.get(wider, (other_type,))):
-            raise tr.statement.refused(
-                origin,
-                f"IN, EXISTS or SEMI JOIN of {one_type} with {other_type}: different values are equal as {wider}.",
-                f"Select CAST(… AS {wider.upper()}) in the inner query.",
-            )
-        wide = exp.DataType.build(wider, dialect="spark")
-        made.append(
-            tuple(  # type: ignore[arg-type]
-                key if kind == both else exp.Cast(this=key, to=wide.copy())
-                for key, kind in zip((one, other), kinds, strict=True)
-            )
-        )
-    return made
-
-
-def _two(kinds: Sequence[DataType]) -> StructType:
-    from pyspark.sql.types import StructType
-
-    return StructType().add("a", kinds[0]).add("b", kinds[1])
-
-
-def _type(tr: Translation, rows: Rows, key: exp.Expr, node: exp.Expr) -> DataType:
-    schema = tr.schema(rows.stream, node)
-    if isinstance(key, exp.Column):
-        return schema[key.name].dataType
-    with tr.statement.at(key):
-        return tr.schemas.empty(schema).selectExpr(f"{text_of(key)} AS key").schema["key"].dataType
 
 
 def merged_using(rows: Rows, left: Rows, right: Rows, using: Sequence[str], how: str) -> Rows:

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.streamsql.rows import PSEUDO
+from backlog_spark.streamsql.rows import PSEUDO, column_of
 from backlog_spark.streamsql.translation import Translation, conjuncts
 
 __all__ = ["as_over"]
@@ -96,7 +96,7 @@ def _own(rows: exp.Expr, item: exp.Expr, tables: _Tables) -> _Own | None:
             made.keys[name] = str(name_of(inner.name))
         elif isinstance(inner, _AGGREGATES) and not inner.find(exp.Distinct, exp.Query):
             made.aggregates[name] = inner.transform(
-                lambda node: _column(str(name_of(node.name))) if isinstance(node, exp.Column) else node
+                lambda node: column_of(str(name_of(node.name))) if isinstance(node, exp.Column) else node
             )
         else:
             return None
@@ -211,28 +211,28 @@ def _rewritten(
         return None
     kept = [each for each in conditions if not any(each is one for one in equal)]
     peak = next((each for each in kept if _is_peak(each, compared(each), own, of_own)), None)
-    if peak is not None and is_time(select.args["from_"].this, _column(compared(peak)[0])):
+    if peak is not None and is_time(select.args["from_"].this, column_of(compared(peak)[0])):
         peak = None  # an order by time would wait for the watermark
     names = {name.lower(): name for name in own.keys.values()}
     for function in own.aggregates.values():
         names |= {column.name.lower(): column.name for column in function.find_all(exp.Column)}
     names = {**{column.name.lower(): column.name for column in of_rows}, **names}
     hidden = {name: tr.hidden("own") for name in own.aggregates}
-    partition = [_column(key) for key in dict.fromkeys(own.keys.values())]
-    values = {name: _column(key, alias) for name, key in own.keys.items()}
-    kept += [_is_known(_column(each.name, alias)) for each in partition]
+    partition = [column_of(key) for key in dict.fromkeys(own.keys.values())]
+    values = {name: column_of(key, alias) for name, key in own.keys.items()}
+    kept += [_is_known(column_of(each.name, alias)) for each in partition]
     if peak is None:
         calls: dict[str, exp.Expr] = {hidden[name]: function for name, function in own.aggregates.items()}
         order = None
-        values |= {name: _column(each, alias) for name, each in hidden.items()}
+        values |= {name: column_of(each, alias) for name, each in hidden.items()}
     else:
         ((name, function),) = own.aggregates.items()
         calls = {hidden[name]: exp.Rank()}
         order = exp.Order(
             expressions=[exp.Ordered(this=function.this.copy(), desc=isinstance(function, exp.Max), nulls_first=False)]
         )
-        values[name] = _column(function.this.name, alias)
-        first = exp.EQ(this=_column(hidden[name], alias), expression=exp.Literal.number(1))
+        values[name] = column_of(function.this.name, alias)
+        first = exp.EQ(this=column_of(hidden[name], alias), expression=exp.Literal.number(1))
         kept = [each for each in kept if each is not peak] + [first, _is_known(values[name].copy())]
     items = made.expressions
     if any(c.find_ancestor(exp.Alias) is None and c.parent is not made for c in of_own if _is_in(c, items)):
@@ -248,7 +248,7 @@ def _rewritten(
         )
         for name, call in calls.items()
     ]
-    inner = exp.Select(expressions=[*map(_column, names.values()), *windows], from_=exp.From(this=rows.copy()))
+    inner = exp.Select(expressions=[*map(column_of, names.values()), *windows], from_=exp.From(this=rows.copy()))
     table = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
     made.set("from_", exp.From(this=table))
     made.set("joins", joins)
@@ -284,10 +284,6 @@ def _conditions(part: exp.Expr | None) -> list[exp.Expr]:
 def _given(node: exp.Expr) -> set[str]:
     """The clauses that a part of a statement has."""
     return {key for key, value in node.args.items() if value is not None and value is not False and value != []}
-
-
-def _column(name: str, table: str = "") -> exp.Column:
-    return exp.column(name, table=table or None, quoted=True)
 
 
 def _is_known(column: exp.Column) -> exp.Expr:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, get_args
 
 from sqlglot import exp
@@ -175,7 +176,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         return _knows(tr, query, column, tables)
 
     def has(item: exp.Expr, column: exp.Column) -> bool:
-        return _columns_of(tr, item, tables).has(column)
+        return _has_column(tr, [item], tables, column)
 
     def is_time(item: exp.Expr, column: exp.Column) -> bool:
         rows = _columns_of(tr, item, tables)
@@ -216,12 +217,12 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     def is_inner(query: exp.Select, column: exp.Column) -> bool:
         return _knows(tr, query, column, _with(tr, query, tables))
 
-    def is_outer(join: exp.Join, column: exp.Column) -> bool:
-        before = [each.this for each in joins[: next(n for n, each in enumerate(joins) if each is join)]
-                  if not is_generator(each) and not _is_semi(each)]  # fmt: skip
-        return any(_columns_of(tr, item, tables).has(column) for item in (source.this, *before))
-
-    joins = [_as_exists(tr, join, is_inner, is_outer) for join in joins]
+    plain = [source.this, *(each.this for each in joins if not is_generator(each) and not _is_semi(each))]
+    rewritten = []
+    for number, join in enumerate(joins):
+        before = [item for item in plain if not any(item is each.this for each in joins[number:])]
+        rewritten.append(_as_exists(tr, join, is_inner, partial(_has_column, tr, before, tables)))
+    joins = rewritten
     joins += exists_joins(tr, where, is_inner)
     if used is not None:
         read = [part for join in joins if EXISTS in join.meta for part in (join.args["on"], join.meta.get(ANTI))]
@@ -296,9 +297,12 @@ def _plain_select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     return result
 
 
-def _as_exists(
-    tr: Translation, join: exp.Join, known: Known, is_outer: Callable[[exp.Join, exp.Column], bool]
-) -> exp.Join:
+def _has_column(tr: Translation, items: Sequence[exp.Expr], tables: Tables, column: exp.Column) -> bool:
+    """Whether an item of FROM has a column."""
+    return any(_columns_of(tr, item, tables).has(column) for item in items)
+
+
+def _as_exists(tr: Translation, join: exp.Join, known: Known, is_outer: Callable[[exp.Column], bool]) -> exp.Join:
     """SEMI and ANTI joins as EXISTS; other joins as they are."""
     if not _is_semi(join) or str(join.args.get("side") or "LEFT").upper() != "LEFT":
         return join
@@ -308,7 +312,7 @@ def _as_exists(
     for column in where.find_all(exp.Column) if where else ():
         item = join.this.alias_or_name.lower()
         is_bare = len(column.parts) == 1 or column.parts[0].name.lower() != item
-        if is_bare and known(query, column) and is_outer(join, column):
+        if is_bare and known(query, column) and is_outer(column):
             raise tr.statement.refused(
                 column, f"the column {column.name!r} is ambiguous.", "Write it with the name of its table."
             )

@@ -172,6 +172,7 @@ def _field(name: str, value: exp.Expr) -> exp.Expr:
     return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value)
 
 
-def column_of(name: str) -> exp.Column:
-    """The column with exactly this name."""
-    return exp.Column(this=exp.to_identifier(name, quoted=True))
+def column_of(name: str, table: str = "") -> exp.Column:
+    """The column with exactly this name, of a table if it is given."""
+    of_table = {"table": exp.to_identifier(table, quoted=True)} if table else {}
+    return exp.Column(this=exp.to_identifier(name, quoted=True), **of_table)

@@ -10,6 +10,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from backlog_spark.streamsql.rows import column_of
 from backlog_spark.streamsql.translation import Translation, conjuncts
 
 __all__ = ["ANTI", "EXISTS", "Known", "exists_join", "exists_joins"]
@@ -116,7 +117,7 @@ def exists_join(
             item = inner.expressions[place]
             if not item.alias_or_name:
                 inner.expressions[place] = exp.alias_(item, name, quoted=True)
-        values = [_column(inner.expressions[place].alias_or_name) for place in found] or values
+        values = [column_of(inner.expressions[place].alias_or_name) for place in found] or values
         inner = exp.Select(expressions=[], from_=exp.From(this=table))
     inner.set("expressions", [exp.alias_(v.copy(), n, quoted=True) for n, v in zip(names, values, strict=True)])
     inner.set("distinct", exp.Distinct())
@@ -126,11 +127,11 @@ def exists_join(
     if of_outer:  # a row that does not fulfil them has the key NULL, and so no match
         met = exp.and_(*(each.copy() for each in of_outer))
         outers[0] = exp.Case(ifs=[exp.If(this=met, true=outers[0].copy())])
-    on = [exp.EQ(this=o.copy(), expression=_column(n, alias)) for o, n in zip(outers, names, strict=True)]
+    on = [exp.EQ(this=o.copy(), expression=column_of(n, alias)) for o, n in zip(outers, names, strict=True)]
     join = exp.Join(this=table, on=exp.and_(*on, copy=False), **({"side": "LEFT"} if anti else {}))
     join.meta[EXISTS] = alias
     if anti:
-        join.meta[ANTI] = exp.Is(this=_column(names[0], alias), expression=exp.Null())
+        join.meta[ANTI] = exp.Is(this=column_of(names[0], alias), expression=exp.Null())
     return join
 
 
@@ -162,7 +163,7 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
     is_null = exp.Case(
         ifs=[
             exp.If(
-                this=exp.Is(this=_column(name, alias), expression=exp.Null()),
+                this=exp.Is(this=column_of(name, alias), expression=exp.Null()),
                 true=exp.Literal.number(1),
             )
         ],
@@ -176,7 +177,7 @@ def _in(tr: Translation, condition: exp.In, known: Known, *, negated: bool) -> l
     table = exp.Subquery(this=summary, alias=exp.TableAlias(this=exp.to_identifier(other, quoted=True)))
     nulls = exp.Join(this=table, on=exp.Boolean(this=True), side="LEFT")
     nulls.meta[EXISTS] = other
-    has_null = _column(name, other)
+    has_null = column_of(name, other)
     nulls.meta[ANTI] = exp.Or(
         this=exp.Is(this=has_null, expression=exp.Null()),
         expression=exp.And(
@@ -216,7 +217,3 @@ def _pair(condition: exp.Expr, query: exp.Select, known: Known) -> tuple[exp.Exp
     if is_inner == [{False}, {True}]:
         return sides[0], sides[1]
     return (sides[1], sides[0]) if is_inner == [{True}, {False}] else None
-
-
-def _column(name: str, table: str = "") -> exp.Column:
-    return exp.column(name, table=table or None, quoted=True)
