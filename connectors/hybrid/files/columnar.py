@@ -17,11 +17,11 @@ from .bitmaps import kept_rows
 from .calendars import FIRST_COMMON_MICROS, OldCalendar, leaves
 from .casting import Caster, Uncastable, caster, find_field
 from .entries import DataFile, Names, Piece
-from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
+from .formats import BATCH_ROWS, Asked, Format, Rows, Spans, Unreadable
 from .layouts import UnitLayout
 from .sparktypes import spark_schema
 
-__all__ = ["ParquetFormat", "Selection", "whole_columns"]
+__all__ = ["ParquetFormat", "Selection"]
 
 # Bytes read at a time per column of a local file, so that memory does not depend on the size of a row group.
 _BUFFER = 256 << 10
@@ -68,20 +68,11 @@ class ParquetFormat(Format):
         found = self._open(source).metadata
         return sum(found.row_group(i).num_rows for i in range(first))
 
-    def read(
-        self,
-        source: pa.NativeFile,
-        name: str,
-        piece: Piece,
-        record: pa.Schema,
-        wanted: tuple[str, ...],
-        needed: Fields | None = None,
-    ) -> Iterator[Rows]:
+    def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         file = self._open(source)
         calendar = OldCalendar(file.metadata.metadata)
         # Old dates are looked for in whole columns.
-        needed = whole_columns(needed) if calendar else needed
-        selection = Selection(name, file.schema_arrow, record, wanted, piece.file.names, needed)
+        selection = Selection(name, file.schema_arrow, asked.whole if calendar else asked, piece.file.names)
         groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
         if not groups:
             return
@@ -157,26 +148,16 @@ class Selection:
     ----------
     name : str
         Of the file, for errors.
-    own, record : pyarrow.Schema
-        The file's columns, and the declared ones.
-    wanted : tuple of str
-        The declared columns of the rows.
+    own : pyarrow.Schema
+        The file's columns.
+    asked : Asked
     names : tuple of Names
         Names of the file's columns in the table.
-    needed : mapping, optional
-        As in `Columns`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        own: pa.Schema,
-        record: pa.Schema,
-        wanted: tuple[str, ...],
-        names: tuple[Names, ...] = (),
-        needed: Fields | None = None,
-    ) -> None:
+    def __init__(self, name: str, own: pa.Schema, asked: Asked, names: tuple[Names, ...] = ()) -> None:
         self._name = name
+        record, needed = asked.record, asked.needed
         found = pa.schema(_renamed(own, names))
         if record.names and all(_index_of(name, found, field) is None for field in record):
             raise BacklogError(
@@ -186,7 +167,7 @@ class Selection:
         self._parts: list[tuple[pa.Field, str | None, Caster]] = []
         paths: list[str] = []
         has_dots = any("." in each for each in own.names)  # then a path may stand for several columns
-        for column in wanted:
+        for column in asked.wanted:
             field = record.field(column)
             index = _index_of(name, found, field) if needed is None or column in needed else None
             kind = pa.null() if index is None else found.field(index).type
@@ -215,11 +196,6 @@ class Selection:
                     f"Declare {field.name} as {array.type}, or exclude the file.",
                 ) from None
         return Rows(batch.num_rows, columns)
-
-
-def whole_columns(needed: Fields | None) -> Fields | None:
-    """The same columns with all of their fields."""
-    return None if needed is None else {name: {} for name in needed}
 
 
 def _narrowed(kind: pa.DataType, path: str, fields: Fields) -> tuple[pa.DataType, list[str]]:

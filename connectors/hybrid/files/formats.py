@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from ..needed import Fields
 from .entries import DataFile, Piece
 from .layouts import Layout
 
-__all__ = ["BATCH_ROWS", "Format", "Rows", "Spans", "Unreadable"]
+__all__ = ["BATCH_ROWS", "Asked", "Format", "Rows", "Spans", "Unreadable"]
 
 # With 8 mixed columns, 16,384 rows per batch reach Spark 8 % faster than 10,000, and are read as fast as 131,072.
 BATCH_ROWS = 16_384
@@ -33,6 +34,30 @@ class Rows(NamedTuple):
     columns: list[pa.Array]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a file.
+
+    Parameters
+    ----------
+    record : pyarrow.Schema
+        All declared columns that may be in the file.
+    wanted : tuple of str
+        The columns of the rows.
+    needed : mapping, optional
+        As in `Columns`: others of the columns may be NULL.
+    """
+
+    record: pa.Schema
+    wanted: tuple[str, ...]
+    needed: Fields | None = None
+
+    @property
+    def whole(self) -> Asked:
+        """The same with all fields of the needed structs."""
+        return self if self.needed is None else replace(self, needed={name: {} for name in self.needed})
+
+
 class Format(ABC):
     """A file format. Pickled with the phase, so it holds nothing open."""
 
@@ -51,15 +76,7 @@ class Format(ABC):
         """The layout of the file. Takes a few reads."""
 
     @abstractmethod
-    def read(
-        self,
-        source: pa.NativeFile,
-        name: str,
-        piece: Piece,
-        record: pa.Schema,
-        wanted: tuple[str, ...],
-        needed: Fields | None = None,
-    ) -> Iterator[Rows]:
+    def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         """The rows of a piece, at most `BATCH_ROWS` each.
 
         Parameters
@@ -68,12 +85,7 @@ class Format(ABC):
         name : str
             Name of the file, for errors.
         piece : Piece
-        record : pyarrow.Schema
-            All declared columns that may be in the file.
-        wanted : tuple of str
-            The columns of the rows.
-        needed : mapping, optional
-            As in `Columns`: others of them may be NULL.
+        asked : Asked
 
         Raises
         ------

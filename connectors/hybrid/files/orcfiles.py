@@ -10,12 +10,11 @@ import pyarrow.orc as orc
 
 from backlog_spark.errors import BacklogError
 
-from ..needed import Fields
 from .calendars import has_old_days, leaves
 from .casting import Uncastable, find_field
-from .columnar import Selection, whole_columns
+from .columnar import Selection
 from .entries import DataFile, Names, Piece
-from .formats import BATCH_ROWS, Format, Rows, Unreadable
+from .formats import BATCH_ROWS, Asked, Format, Rows, Unreadable
 from .layouts import UnitLayout
 from .sparktypes import spark_schema
 
@@ -72,24 +71,16 @@ class OrcFormat(Format):
         count = found.nstripes
         return UnitLayout(file.size, [found.nrows * (i + 1) // count - found.nrows * i // count for i in range(count)])
 
-    def read(
-        self,
-        source: pa.NativeFile,
-        name: str,
-        piece: Piece,
-        record: pa.Schema,
-        wanted: tuple[str, ...],
-        needed: Fields | None = None,
-    ) -> Iterator[Rows]:
+    def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         file = self._open(source)
-        names = _by_position(name, file.schema.names, record.names)
+        names = _by_position(name, file.schema.names, asked.record.names)
         called = {own: declared for own, declared, _ in names}
         makers = {
-            field.name: self._maker(name, field.with_name(called.get(field.name, field.name)), record)
+            field.name: self._maker(name, field.with_name(called.get(field.name, field.name)), asked.record)
             for field in file.schema
         }
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
-        selection = Selection(name, pa.schema(fields), record, wanted, names, whole_columns(needed))
+        selection = Selection(name, pa.schema(fields), asked.whole, names)
         # Read at least one column: without columns the number of rows is lost.
         columns = selection.columns or file.schema.names[:1]
         try:

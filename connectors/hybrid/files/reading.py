@@ -17,7 +17,7 @@ from ..phases import Columns
 from .bitmaps import kept_rows
 from .casting import Uncastable, find_field
 from .entries import DataFile, Piece
-from .formats import BATCH_ROWS, Format, Rows, Unreadable
+from .formats import BATCH_ROWS, Asked, Format, Rows, Unreadable
 from .partitioning import constant, repeated
 from .stores import Store
 
@@ -129,7 +129,7 @@ class Reader:
             return
         with source:
             try:
-                found = self._format.read(source, name, piece, record, read, needed)
+                found = self._format.read(source, name, piece, Asked(record, read, needed))
                 if file.deleted:
                     found = self._kept(piece, found)
                 for count, arrays in found:

@@ -13,10 +13,9 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 
 from ..decode.csv_split import Splitter
-from ..needed import Fields
 from ..phases import DecoderOf
 from .entries import DataFile, Piece
-from .formats import BATCH_ROWS, Format, Rows, Unreadable
+from .formats import BATCH_ROWS, Asked, Format, Rows, Unreadable
 from .layouts import TextLayout
 from .options import CsvOptions
 from .records import csv_records, ends_by_return, line_records, lines
@@ -69,25 +68,17 @@ class _TextFormat(Format):
         codec = _codec(file.path)
         return TextLayout(file.size, _rows_per_byte(source, codec), self._splits and codec is None)
 
-    def read(
-        self,
-        source: pa.NativeFile,
-        name: str,
-        piece: Piece,
-        record: pa.Schema,
-        wanted: tuple[str, ...],
-        needed: Fields | None = None,
-    ) -> Iterator[Rows]:
+    def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         if self.decoder_of is None:
             raise BacklogError(f"No decoder was set for {self.name}.", "Set decoder_of before rows are read.")
-        decoder = self.decoder_of(record)
-        indexes = [record.names.index(column) for column in wanted]
+        decoder = self.decoder_of(asked.record)
+        indexes = [asked.record.names.index(column) for column in asked.wanted]
         codec = _codec(name)
         done = 0
         try:
             stream = source if codec is None else pa.CompressedInputStream(source, codec)
             blocks = lines(stream, piece.first, piece.end, ends_by_return=self._ends_by_return)
-            for block in self._records(blocks, name, piece.first == 0, record):
+            for block in self._records(blocks, name, piece.first == 0, asked.record):
                 for at in range(0, len(block), BATCH_ROWS):
                     values = block[at : at + BATCH_ROWS]
                     try:

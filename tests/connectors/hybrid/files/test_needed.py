@@ -13,6 +13,7 @@ import pytest
 
 from backlog_spark.connectors.hybrid.files import FilePhase
 from backlog_spark.connectors.hybrid.files.columnar import Selection
+from backlog_spark.connectors.hybrid.files.formats import Asked
 from backlog_spark.connectors.hybrid.needed import Fields, fields_of, narrowed
 from backlog_spark.connectors.hybrid.options import HybridOptions
 from backlog_spark.connectors.hybrid.phases import Columns
@@ -79,7 +80,7 @@ def test_needed_values_are_those_of_a_whole_reading(tmp_path: Path, form: str, s
 
 
 def test_only_needed_fields_are_read() -> None:
-    made = Selection("f", SCHEMA, SCHEMA, tuple(SCHEMA.names), (), needed([("id",), ("place", "deep", "x")]))
+    made = Selection("f", SCHEMA, Asked(SCHEMA, tuple(SCHEMA.names), needed([("id",), ("place", "deep", "x")])))
     assert made.paths == ["id", "place.deep.x"]
     assert made.columns == ["id", "place"]
 
