@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SINKS",
     "BlackHoleSink",
+    "Declared",
     "DeclaredLookup",
     "DeclaredSource",
     "DeltaAppendSink",
@@ -268,34 +269,26 @@ def keys_of(section: type[BaseModel]) -> list[str]:
     return [found.alias or name for name, found in section.model_fields.items()]
 
 
+_S = TypeVar("_S", Source, Lookup)
+
+
 @dataclass(frozen=True)
-class DeclaredSource:
-    """A source with its options as texts.
+class Declared(Generic[_S]):
+    """A source or lookup with its options as texts.
 
     Parameters
     ----------
-    section : Source
+    section : Source or Lookup
     options : dict
         They may be secret.
     """
 
-    section: Source
+    section: _S
     options: dict[str, str] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class DeclaredLookup:
-    """A bounded table with the options of its format as texts.
-
-    Parameters
-    ----------
-    section : Lookup
-    options : dict
-        They may be secret.
-    """
-
-    section: Lookup
-    options: dict[str, str] = field(repr=False)
+DeclaredSource = Declared[Source]
+DeclaredLookup = Declared[Lookup]
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class HybridOptions:
             "neededColumns",
             "JSON",
             shown="set by a query's runner",
-            doc="The columns, and fields of structs, that the query reads. Others are not read from Parquet and ORC.",
+            doc="All columns, and those that the query reads. Others are not read from Parquet, ORC and Delta.",
         ),
         default=None,
     )
