@@ -162,6 +162,12 @@ _BOTH = (
         "any source that can be read as a stream and ends with `availableNow`",
     ),
     ("reading files", "in Python", "in the JVM: faster"),
+    (
+        "columns that a query does not read",
+        "not read from Parquet, ORC and Delta, nor fields of structs from Parquet, up to the first `transform`; a "
+        "plain `readStream` reads all",
+        "not read",
+    ),
     ("dates in Spark's old calendar", "refused", "converted"),
     ("file systems", "of fsspec", "of Hadoop"),
     ("Avro in Kafka with a Schema Registry", "yes", "no: `from_avro` of Spark knows no registry"),

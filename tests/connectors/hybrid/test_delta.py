@@ -89,6 +89,16 @@ def test_every_row_of_a_version_once(tmp_path: Path, partition_by: list[str], li
     assert again.first(positions[-1]) == start
 
 
+def test_columns_that_are_not_needed_are_not_read(tmp_path: Path) -> None:
+    write(tmp_path, 0, 40, partition_by=["town"])
+    chosen = SCHEMA.names[:2]
+    found = rows_of(phase(tmp_path), Columns(SCHEMA, (), {name: {} for name in chosen}))
+    assert bag({name: row[name] for name in chosen} for row in found) == bag(
+        {name: row[name] for name in chosen} for row in rows(0, 40)
+    )
+    assert {row[name] for row in found for name in SCHEMA.names if name not in (*chosen, "town")} == {None}
+
+
 def test_rows_and_total_are_those_of_the_log(tmp_path: Path) -> None:
     write(tmp_path, 0, 10)
     write(tmp_path, 10, 25)
