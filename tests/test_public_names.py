@@ -20,7 +20,7 @@ from backlog_spark.api.paired_streams import CoGroupedStreams, ConnectedStreams,
 from backlog_spark.api.streams import IntervalJoined
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.common.familiar_names import checked_arguments
-from backlog_spark.pipelines.model import SINKS, Source, Watermark, keys_of
+from backlog_spark.pipelines.sections import SINKS, Source, Watermark, keys_of
 from backlog_spark.verification.result import TargetDiffers
 
 CHAINED = (

@@ -17,12 +17,11 @@ from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.document import Path, PipelineError
-from backlog_spark.pipelines.model import (
+from backlog_spark.pipelines.model import Output, Pipeline
+from backlog_spark.pipelines.sections import (
     BlackHoleSink,
     DeltaAppendSink,
     DeltaUpsertSink,
-    Output,
-    Pipeline,
     PrintSink,
     PythonSink,
     SinkSection,

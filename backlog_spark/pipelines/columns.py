@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from backlog_spark.api.streams import BacklogStream
     from backlog_spark.pipelines.document import Path
-    from backlog_spark.pipelines.model import Pipeline, Transform
+    from backlog_spark.pipelines.model import Pipeline
+    from backlog_spark.pipelines.sections import Transform
 
 __all__ = ["with_columns"]
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.model import BlackHoleSink, Pipeline, PrintSink
+from backlog_spark.pipelines.model import Pipeline
+from backlog_spark.pipelines.sections import BlackHoleSink, PrintSink
 from backlog_spark.spi.examination import Finding, Severity
 
 __all__ = ["java", "packages"]

@@ -15,12 +15,11 @@ from backlog_spark.common.settings import is_read, parse_settings
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError, Place
-from backlog_spark.pipelines.model import (
+from backlog_spark.pipelines.model import DeclaredLookup, DeclaredSource, Pipeline, told
+from backlog_spark.pipelines.script.reading import script_document
+from backlog_spark.pipelines.sections import (
     SINKS,
-    DeclaredLookup,
-    DeclaredSource,
     Lookup,
-    Pipeline,
     PipelineSection,
     Route,
     SinkSection,
@@ -28,9 +27,7 @@ from backlog_spark.pipelines.model import (
     Transform,
     Watermark,
     keys_of,
-    told,
 )
-from backlog_spark.pipelines.script.reading import script_document
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_options, discover
 
 __all__ = ["FORMATS", "SCRIPT", "load", "parse", "parse_script"]

@@ -21,14 +21,10 @@ from backlog_spark.pipelines.building import check_functions
 from backlog_spark.pipelines.document import PipelineError
 from backlog_spark.pipelines.locations import local_path
 from backlog_spark.pipelines.machine import java, packages
-from backlog_spark.pipelines.model import (
-    DeclaredSource,
-    DeltaTablesSink,
-    DeltaUpsertSink,
-    Pipeline,
-)
+from backlog_spark.pipelines.model import DeclaredSource, Pipeline
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.resuming import compared
+from backlog_spark.pipelines.sections import DeltaTablesSink, DeltaUpsertSink
 from backlog_spark.pipelines.sql_names import Columns, unknown_names
 from backlog_spark.sinks.table_routes import TablePlace, TableRoutes, overlaps
 from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity

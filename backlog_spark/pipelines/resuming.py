@@ -14,7 +14,8 @@ from backlog_spark.model.nodes import SourceSpec
 from backlog_spark.model.plan_checks import what_it_reads
 from backlog_spark.pipelines.building import sink_of
 from backlog_spark.pipelines.locations import local_path
-from backlog_spark.pipelines.model import DeclaredSource, Pipeline, PythonSink, SinkSection
+from backlog_spark.pipelines.model import DeclaredSource, Pipeline
+from backlog_spark.pipelines.sections import PythonSink, SinkSection
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.examination import Finding, Severity
 from backlog_spark.spi.offset_flags import parse_offset

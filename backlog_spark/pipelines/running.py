@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
-from backlog_spark.pipelines.model import Pipeline, PrintSink
+from backlog_spark.pipelines.model import Pipeline
+from backlog_spark.pipelines.sections import PrintSink
 from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
 from backlog_spark.sinks.delta.sink import DeltaSink

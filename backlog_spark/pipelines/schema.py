@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backlog_spark.pipelines.model import SINKS, Lookup, PipelineSection, Route, Source, Transform
 from backlog_spark.pipelines.parsing import FORMATS
+from backlog_spark.pipelines.sections import SINKS, Lookup, PipelineSection, Route, Source, Transform
 from backlog_spark.spi.options import Option
 from backlog_spark.spi.registry import documented_options
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.pipelines.model import PipelineSection, keys_of
 from backlog_spark.pipelines.parsing import load
 from backlog_spark.pipelines.running import wait
+from backlog_spark.pipelines.sections import PipelineSection, keys_of
 from tests.pipelines.conftest import own_paths  # noqa: F401
 
 from .blocks import ROOT, blocks, python_blocks

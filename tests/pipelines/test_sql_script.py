@@ -477,7 +477,7 @@ def test_check_finds_what_the_script_cannot_tell_itself(tmp_path: Path) -> None:
 
 def test_every_option_of_flink_has_an_option_here() -> None:
     """Names of the tables that a connector does not know would be refused in a user's script."""
-    from backlog_spark.pipelines.model import SINKS, Lookup, keys_of
+    from backlog_spark.pipelines.sections import SINKS, Lookup, keys_of
     from backlog_spark.spi.registry import documented_options
 
     for connector in CONNECTORS.values():

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from backlog_spark.common.familiar_names import choice, nearest
-from backlog_spark.pipelines.model import SINKS, keys_of
 from backlog_spark.pipelines.script.tokens import Refused
+from backlog_spark.pipelines.sections import SINKS, keys_of
 from backlog_spark.spi.registry import documented_options
 
 __all__ = ["CONNECTORS", "LEGACY", "LOOKUP_RELOAD", "Connector", "FlinkOption", "Given", "connector_of", "translated"]
