@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo mysql demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-cluster test-sparks test-plain test-fast faults torture check docs dist bench clean setup java
+.PHONY: help demo mysql demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-aws test-cluster test-sparks test-plain test-fast faults torture fuzz check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -20,7 +20,7 @@ TOOLS := $(CURDIR)/$(VENV)/tools
 AXE := $(TOOLS)/node_modules/axe-core/axe.min.js
 PROMETHEUS := $(TOOLS)/prometheus/usr/bin
 # Extras of the wheel in them. Spark itself does not go into the archive.
-EXTRAS ?= mysql,kafka,files,delta,sql,cli
+EXTRAS ?= mysql,postgres,kafka,avro,files,delta,iceberg,sql,cli
 
 # Spark starts its Python workers with this; by default it would take `python3` from PATH, which lacks the packages.
 export PYSPARK_PYTHON := $(PY)
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 
 # Other versions of Spark, on which the sources alone are tested.
-SPARKS := 4.0 4.1
+SPARKS := 4.0 4.1 4.3
 
 comma := ,
 
@@ -79,10 +79,12 @@ test-cluster: $(CLASSES) java ## a standalone cluster: all kills there and on S3
 	@$(PY) -m pytest --cluster -m 'grid or not grid' tests/cluster tests/docker tests/integration \
 		tests/faults/test_kill_s3.py tests/faults/test_two_drivers_s3.py $(ARGS)
 
-test-sparks: $(PREPARED) java $(SPARKS:%=$(VENV)/spark-%.stamp) ## the sources alone on Spark 4.0 and 4.1, in environments of their own [ARGS=]
+test-sparks: $(PREPARED) java $(SPARKS:%=$(VENV)/spark-%.stamp) ## the sources on Spark 4.0, 4.1 and 4.3, and whole queries on 4.3, in environments of their own [ARGS=]
 	@$(PY) -m pytest -m sparks tests/sparks $(ARGS)
 
-faults: $(CLASSES) java ## the large grids of kills and random queries, before a release; `make test` and `make slow` run a part of them
+faults: export FAULTS_PAGE := $(CURDIR)/docs/proof
+faults: export FAULTS_ARGS := $(ARGS)
+faults: $(CLASSES) java ## the large grids of faults and random queries, for hours, and docs/proof/faults.md [ARGS="-k 'hybrid and keyed'"]
 	@$(PY) -m pytest -m grid $(ARGS)
 
 test-browser: $(CLASSES) java ## the report page in headless Chromium with axe-core, live; progress in Jupyter (installs chromium on Debian)
@@ -92,14 +94,24 @@ test-browser: $(CLASSES) java ## the report page in headless Chromium with axe-c
 	@AXE=$(AXE) SHOTS=$(TOOLS) $(PY) -m pytest -m outside tests/tools/test_browser.py tests/tools/test_notebook.py $(ARGS)
 	@echo "screenshots: $(TOOLS)/*.png"
 
-test-prometheus: $(PACKAGES) ## metrics, dashboard and alert rules with Prometheus itself (downloads it on Debian)
+test-prometheus: $(PACKAGES) ## metrics, dashboard and alert rules with Prometheus itself, conf/ by its schemas (installs on Debian)
+	@$(call debian,systemd-analyze,systemd)
 	@test -x $(PROMETHEUS)/promtool || { mkdir -p $(TOOLS) && cd $(TOOLS) && apt-get download -qq prometheus && \
 		dpkg -x prometheus_*.deb prometheus; }
 	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[grafana]'
 	@PROMETHEUS=$(PROMETHEUS) $(PY) -m pytest -m outside tests/tools/test_prometheus.py $(ARGS)
 
+test-aws: $(PACKAGES) ## tokens for Kafka that AWS's library signs, without a network [ARGS=]
+	@$(PY) -m pip install --quiet --upgrade --target $(TOOLS)/aws \
+		--constraint constraints.txt aws-msk-iam-sasl-signer-python
+	@PYTHONPATH=$(TOOLS)/aws $(PY) -m pytest -m outside tests/connectors/hybrid/kafka/test_tokens.py $(ARGS)
+
 torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at the same time [SEED= MINUTES=]
 	@$(PY) -m tests.torture $(call flag,--seed,$(SEED)) $(call flag,--minutes,$(MINUTES))
+
+fuzz: $(PREPARED) java ## bad input of every kind, millions of them; writes docs/proof/fuzz.md [SECONDS= SEED= KIND= NUMBER=]
+	@$(PY) -m tests.fuzz $(call flag,--seconds,$(SECONDS)) $(call flag,--seed,$(SEED)) $(call flag,--kind,$(KIND)) \
+		$(call flag,--number,$(NUMBER))
 
 check: $(PACKAGES) ## lint, format, types, and a smoke test of the built wheel in a clean environment
 	@$(PY) -m ruff check .
@@ -188,7 +200,7 @@ $(VENV)/spark-%.stamp: $(PACKAGES)
 	@echo "setup for tests: an environment with PySpark $* (a download of 450 MB)"
 	@$(PY) -m venv --clear $(VENV)/spark-$*
 	@$(PY) -m pip freeze --exclude-editable | \
-		grep -iE '^(confluent-kafka|cryptography|fsspec|mysql-replication|numpy|pandas|pyarrow|pymysql)==' >$(VENV)/spark-$*.txt
+		grep -iE '^(confluent-kafka|cryptography|fsspec|mysql-replication|numpy|pandas|protobuf|pyarrow|pymysql|sqlglot)==' >$(VENV)/spark-$*.txt
 	@$(VENV)/spark-$*/bin/python -m pip install --quiet 'pyspark==$*.*' -r $(VENV)/spark-$*.txt >$(VENV)/spark-$*.log 2>&1 || { \
 		echo "error: pip could not install PySpark $* (log: $(VENV)/spark-$*.log)" >&2; exit 1; }
 	@touch $@

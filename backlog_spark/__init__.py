@@ -58,7 +58,22 @@ if TYPE_CHECKING:
     from backlog_spark.runner.handle import JobStatus
     from backlog_spark.runner.query import BacklogQuery
     from backlog_spark.runner.query_progress import BacklogProgress, Switch
-    from backlog_spark.sinks import BlackHole, DeltaAppend, DeltaTables, DeltaUpsert, Print, Sink
+    from backlog_spark.sinks import (
+        BlackHole,
+        DeltaAppend,
+        DeltaTables,
+        DeltaUpsert,
+        FilesSink,
+        ForeachSink,
+        IcebergAppend,
+        IcebergTables,
+        IcebergUpsert,
+        JdbcUpsert,
+        KafkaSink,
+        ParquetSink,
+        Print,
+        Sink,
+    )
     from backlog_spark.spark.jvm.session import register
     from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
@@ -85,8 +100,15 @@ __all__ = [
     "Difference",
     "EndOfStreamWindows",
     "EventTimeSessionWindows",
+    "FilesSink",
+    "ForeachSink",
     "GlobalWindows",
+    "IcebergAppend",
+    "IcebergTables",
+    "IcebergUpsert",
+    "JdbcUpsert",
     "JobStatus",
+    "KafkaSink",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -96,6 +118,7 @@ __all__ = [
     "NativeHybrid",
     "NativeQuery",
     "OutputTag",
+    "ParquetSink",
     "Print",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
@@ -160,6 +183,10 @@ _MODULES = {
     "EventTimeSessionWindows": "operators.windows.assigners",
     "NativeQuery": "native.rule_query",
     "GlobalWindows": "operators.windows.assigners",
+    "IcebergAppend": "sinks",
+    "IcebergTables": "sinks",
+    "IcebergUpsert": "sinks",
+    "JdbcUpsert": "sinks",
     "JobStatus": "runner.handle",
     "KeyedCoProcessFunction": "operators.process.co_functions",
     "KeyedProcessFunction": "operators.process.functions",
@@ -169,6 +196,10 @@ _MODULES = {
     "MapState": "operators.process.functions",
     "NativeHybrid": "native.hybrid",
     "OutputTag": "operators.process.functions",
+    "FilesSink": "sinks",
+    "ForeachSink": "sinks",
+    "KafkaSink": "sinks",
+    "ParquetSink": "sinks",
     "Print": "sinks",
     "ProcessJoinFunction": "operators.joins.process",
     "ProcessWindowFunction": "operators.windows.functions",

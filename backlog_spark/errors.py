@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BacklogError", "SettingError"]
+__all__ = ["BacklogError", "RejectedRowError", "SettingError"]
 
 
 # More than the longest sensible value of one setting. A wrong one may be a whole file.
@@ -26,7 +26,13 @@ class BacklogError(Exception):
         super().__init__(problem, hint)
 
     def __str__(self) -> str:
-        return f"{self.problem} {self.hint}".strip()
+        # What others have raised often ends without a full stop.
+        stop = "." if self.hint and self.problem[-1:].isalnum() else ""
+        return f"{self.problem}{stop} {self.hint}".strip()
+
+
+class RejectedRowError(BacklogError):
+    """A constraint of a target rejects a row of a batch. It would again after a restart, so the query ends."""
 
 
 class SettingError(BacklogError):

@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,15 @@ from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset
 from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
 from benchmarks.processes import jvm_of, spent, usage
-from examples.freshness import Commit, gaps, percentile, read_log, waits
+from benchmarks.table_formats import DELTA, ICEBERG, TableFormat
+from examples.freshness import Commit, gaps, percentile, waits
 from servers.mysql import MySQLServer
 from servers.session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["measure"]
+__all__ = ["UPSERTS", "Measured", "compare", "measure", "once", "running", "show", "source", "switched", "wait_for"]
 
 _INTERVAL = "1 second"
 _LIMIT_S = 600
@@ -77,6 +78,8 @@ class Kind:
         Output column that identifies the mark, its value there, and the column with the transaction's number.
     expected, found : str
         SQL for MySQL, and expressions over the output: number of rows, and the sum of a hash of each.
+    format : TableFormat
+        Of the output.
     """
 
     ours: Start
@@ -85,9 +88,11 @@ class Kind:
     expected: str
     found: tuple[str, str]
     clicks: bool = False
+    format: TableFormat = DELTA
 
 
-def _source(server: MySQLServer, table: str = "t") -> bs.BacklogStream:
+def source(server: MySQLServer, table: str = "t") -> bs.BacklogStream:
+    """The stream of a table of `benchmarks.changes`."""
     return bs.source(
         "mysql_cdc", name=table, host="127.0.0.1", port=server.port, user=server.user, table=f"shop.{table}",
         useProcessingTimeDuringBinlog=True,
@@ -104,12 +109,12 @@ def _ours(operate: Callable[[MySQLServer], bs.BacklogStream], sink: Callable[[st
 
 
 def _sum(server: MySQLServer) -> bs.BacklogStream:
-    return _source(server).key_by("k").aggregate("sum(v) AS total, count(*) AS n")
+    return source(server).key_by("k").aggregate("sum(v) AS total, count(*) AS n")
 
 
 def _join(server: MySQLServer) -> bs.BacklogStream:
-    clicks = _source(server, "clicks").filter("_change_type = 'insert'").map("id", "user_id", "v")
-    users = _source(server).map("id AS user_id", "note", *METADATA)
+    clicks = source(server, "clicks").filter("_change_type = 'insert'").map("id", "user_id", "v")
+    users = source(server).map("id AS user_id", "note", *METADATA)
     return clicks.temporal_join(users, on="user_id", how="left").map("id", "user_id", "v", "note")
 
 
@@ -132,15 +137,20 @@ _SUM = Kind(
     ("count(*)", f"sum({_hash('k', 'total', 'n')})"),
 )
 _UPSERT = Kind(
-    _ours(_source, lambda path: bs.DeltaUpsert(path, keys=["id"]), "10 seconds"),
+    _ours(source, DELTA.upsert, "10 seconds"),
     by_hand.upsert,
     ("id", MARK_ID, "v"),
     _TABLE,
     ("count(*)", f"sum({_hash(*_ROW)})"),
 )
+UPSERTS = {
+    "DeltaUpsert": _UPSERT,
+    "IcebergUpsert": replace(_UPSERT, ours=_ours(source, ICEBERG.upsert, "10 seconds"), format=ICEBERG),
+}
+"""The kind ``upsert`` by its sink. Written by hand it is only there for Delta."""
 KINDS = {
     "append": Kind(
-        _ours(_source, bs.DeltaAppend, "10 seconds"),
+        _ours(source, bs.DeltaAppend, "10 seconds"),
         by_hand.append,
         ("id", MARK_ID, "v"),
         _TABLE,
@@ -209,7 +219,8 @@ def _marks(log: Sequence[Commit], table: Path, mark: tuple[str, int, str]) -> li
     return found
 
 
-def _await(condition: Callable[[], object], queries: Sequence[Any]) -> None:
+def wait_for(condition: Callable[[], object], queries: Sequence[Any]) -> None:
+    """Wait for a condition. Raises the error of a query that ends meanwhile."""
     limit = time.monotonic() + _LIMIT_S
     while not condition():
         for query in queries:
@@ -220,15 +231,23 @@ def _await(condition: Callable[[], object], queries: Sequence[Any]) -> None:
         time.sleep(_POLL_S)
 
 
-def _switched(query: Any) -> float | None:
+def switched(query: Any) -> float | None:
     """When our query left its backlog; for another query, when its first batch was done."""
     if isinstance(query, bs.BacklogQuery):
         return query.history[-1].timestamp if query.mode == "stream" and not query.isProcessingBacklog else None
     return time.time() if query.lastProgress is not None else None
 
 
+def compare(server: MySQLServer, kind: Kind, output: DataFrame) -> None:
+    """Refuse an output that is not what the tables in MySQL give."""
+    found = output.selectExpr(*kind.found).first()
+    assert found is not None, "an aggregate without keys has one row"
+    require_equal({"MySQL": tuple(map(int, server.execute(kind.expected)[0])), "output": tuple(map(int, found))})
+
+
 @contextlib.contextmanager
-def _running(queries: Sequence[Any]) -> Iterator[None]:
+def running(queries: Sequence[Any]) -> Iterator[None]:
+    """Stop the queries at the end of the block."""
     try:
         yield
     finally:
@@ -236,10 +255,21 @@ def _running(queries: Sequence[Any]) -> Iterator[None]:
             query.stop()
 
 
-def _once(
+def once(
     spark: SparkSession, server: MySQLServer, kind: Kind, start: Start, arguments: argparse.Namespace, rate: int,
     keys: int, into: Measured | None,
 ) -> None:  # fmt: skip
+    """Run a job while the application changes the tables.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        As of `parser`.
+    rate, keys : int
+        As of `changing`.
+    into : Measured, optional
+        Gets the measurements. None: a warm-up.
+    """
     reset(server, arguments.rows)
     jvm = jvm_of(spark)
     with (
@@ -249,14 +279,14 @@ def _once(
         folder = Path(made)
         out = folder / "out"
         queries = start(spark, server, folder, arguments.interval)
-        with _running(queries):
+        with running(queries):
             flips: list[float | None] = []
-            _await(lambda: flips.append(_switched(queries[0])) or flips[-1], queries)
+            wait_for(lambda: flips.append(switched(queries[0])) or flips[-1], queries)
             flip = flips[-1]
             assert flip is not None
             warm = flip + min(_WARM_S, arguments.seconds)
-            _await(lambda: sum(commit.at > flip for commit in read_log(out)) > _WARM_COMMITS, queries)
-            _await(lambda: time.time() > warm, queries)
+            wait_for(lambda: sum(commit.at > flip for commit in kind.format.commits(out)) > _WARM_COMMITS, queries)
+            wait_for(lambda: time.time() > warm, queries)
             if into is None:  # a warm-up
                 return
             begin, used = time.time(), usage(jvm)
@@ -271,15 +301,14 @@ def _once(
             used = usage(jvm)
             time.sleep(idle_s)
             into.idle.append(100 * spent(used, usage(jvm)) / idle_s)
-        found = spark.read.format("delta").load(str(out)).selectExpr(*kind.found).first()
-        assert found is not None, "an aggregate without keys has one row"
-        require_equal({"MySQL": tuple(map(int, server.execute(kind.expected)[0])), "Delta": tuple(map(int, found))})
-        marks = _marks(read_log(out), out, kind.mark)
+        compare(server, kind, kind.format.rows(spark, out))
+        marks = _marks(kind.format.commits(out), out, kind.mark)
         into.add(marks, application, begin, end)
         into.switch = min(at for at, _ in marks if at > flip) - max(at for at, _ in marks if at <= flip)
 
 
-def _show(name: str, rate: int, measured: Measured, changes: float) -> None:
+def show(name: str, rate: int, measured: Measured, changes: float) -> None:
+    """Print the measurements. ``changes``: of a commit."""
     p50, p95, p99 = (percentile(measured.waits, percent) for percent in _PERCENTS)
     print(
         f"{name}: {p50:.2f} s (p95 {p95:.2f}, p99 {p99:.2f}), {60 * measured.commits / measured.seconds:.1f} commits "
@@ -298,14 +327,14 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
     # Warm up: otherwise the first candidate would pay for the JVM's compilation of Spark's and Delta's code.
     for candidate, start in candidates.items():
         progress(f"{variant}, warm-up: {candidate}")
-        _once(spark, server, kind, start, arguments, rate, arguments.keys, None)
+        once(spark, server, kind, start, arguments, rate, arguments.keys, None)
     for number in range(arguments.runs):
         for candidate, start in candidates.items():
             progress(f"{variant}, run {number + 1} of {arguments.runs}: {candidate}")
-            _once(spark, server, kind, start, arguments, rate, arguments.keys, measured[candidate])
+            once(spark, server, kind, start, arguments, rate, arguments.keys, measured[candidate])
     progress("")
     for candidate, each in measured.items():
-        _show(f"{variant}, {candidate}", rate, each, each.rate * each.seconds / max(1, each.commits))
+        show(f"{variant}, {candidate}", rate, each, each.rate * each.seconds / max(1, each.commits))
     ours, theirs = measured.values()
 
     def less(what: str, mine: float, peers: float) -> None:
@@ -322,7 +351,7 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
 def _switch(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, rate: int) -> None:
     # The table has fewer keys than rows. A sum by its primary key has one key per row.
     def by_id(server: MySQLServer) -> bs.BacklogStream:
-        return _source(server).key_by("id").aggregate("sum(v) AS total, count(*) AS n")
+        return source(server).key_by("id").aggregate("sum(v) AS total, count(*) AS n")
 
     keyed = Kind(
         _ours(by_id, lambda path: bs.DeltaUpsert(path, keys=["id"]), 0),
@@ -336,7 +365,7 @@ def _switch(spark: SparkSession, server: MySQLServer, arguments: argparse.Namesp
         for number in range(arguments.runs):
             progress(f"switch {what}, run {number + 1} of {arguments.runs}")
             measured = Measured()
-            _once(spark, server, kind, kind.ours, arguments, rate, arguments.keys, measured)
+            once(spark, server, kind, kind.ours, arguments, rate, arguments.keys, measured)
             assert measured.switch is not None
             taken.append(measured.switch)
         progress("")
@@ -348,10 +377,10 @@ def _backpressure(spark: SparkSession, server: MySQLServer, arguments: argparse.
     measured = Measured()
     for number in range(arguments.runs):
         progress(f"backpressure rate={rate}, run {number + 1} of {arguments.runs}")
-        _once(spark, server, _UPSERT, _UPSERT.ours, arguments, rate, arguments.keys, measured)
+        once(spark, server, _UPSERT, _UPSERT.ours, arguments, rate, arguments.keys, measured)
     progress("")
     changes = measured.rate * measured.seconds / max(1, measured.commits)
-    _show(f"backpressure rate={rate}", rate, measured, changes)
+    show(f"backpressure rate={rate}", rate, measured, changes)
     figures = {
         "p50": percentile(measured.waits, 50),
         "p95": percentile(measured.waits, 95),

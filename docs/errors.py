@@ -21,7 +21,7 @@ _PAGES = {
         "Queries and checkpoints",
         tuple(f"backlog_spark/{room}" for room in ("model", "decide", "state", "handover", "runner", "spi")),
     ),
-    "targets": ("Delta sinks and verify", ("backlog_spark/sinks", "backlog_spark/verification")),
+    "targets": ("Sinks and verify", ("backlog_spark/sinks", "backlog_spark/verification")),
     "spark": ("Spark, session and packages", ("backlog_spark/common", "backlog_spark/spark")),
     "command": ("Command line and pipelines", ("backlog_spark/tools", "backlog_spark/pipelines")),
 }

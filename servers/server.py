@@ -16,6 +16,7 @@ import fcntl
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -82,6 +83,9 @@ class EmbeddedServer(ABC):
     """The product's short name in lower case, for paths and messages."""
 
     host: ClassVar[str] = "127.0.0.1"
+
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    """What the server shuts down by, without waiting for its clients."""
 
     def __init__(self, datadir: Path | str | None = None, port: int | None = None) -> None:
         self.port = port if port is not None else free_port()
@@ -207,7 +211,7 @@ class EmbeddedServer(ABC):
         if kill:
             process.kill()
         else:
-            process.terminate()
+            process.send_signal(self.stop_signal)
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from servers.kafka import KafkaServer
     from servers.mysql import MySQLServer
+    from servers.postgres import PostgresServer
 
 
 # Fixtures that are a process of their own, or start one. A test that starts one itself is marked.
@@ -24,6 +25,8 @@ _PROCESSES = {
     "spark",
     "mysql",
     "mariadb",
+    "postgres",
+    "target",
     "kafka",
     "broker",
     "own",
@@ -34,6 +37,7 @@ _PROCESSES = {
     "secured",
     "crashed",
     "fragile",
+    "topics",
 }
 
 
@@ -138,6 +142,15 @@ def mysql(pool: Callable[..., MySQLServer]) -> MySQLServer:
     from servers.mysql import MySQLServer
 
     return pool(MySQLServer)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server for the whole run; tests use databases of their own."""
+    from servers.postgres import PostgresServer
+
+    with PostgresServer(fast=True) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

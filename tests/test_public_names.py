@@ -163,11 +163,20 @@ def test_either_spelling_reaches_the_same_argument(name: str, function: Any) -> 
 def test_a_sink_takes_the_names_of_a_file() -> None:
     """`keys_of` are the keys of the file; those that are arguments of the class may be written in Python too."""
     kinds = {"delta_append": bs.DeltaAppend, "delta_upsert": bs.DeltaUpsert, "delta_tables": bs.DeltaTables}
+    kinds |= {"iceberg_append": bs.IcebergAppend, "iceberg_upsert": bs.IcebergUpsert}
+    places = {"delta": {"path": "/t"}, "iceberg": {"table": "shop.t", "catalog": {"warehouse": "/lake"}}}
+    others = {"type", "name", "from", "checkpoint", "sideOutputs", "path", "table", "catalog", "keys"}
     for name, kind in kinds.items():
-        for key in set(keys_of(SINKS[name])) - {"type", "name", "from", "checkpoint", "sideOutputs", "path", "keys"}:
-            given: dict[str, Any] = {"path": "/t", **({"keys": ["id"]} if name == "delta_upsert" else {})}
+        for key in set(keys_of(SINKS[name])) - others:
+            given: dict[str, Any] = places[name.partition("_")[0]] | ({"keys": ["id"]} if "upsert" in name else {})
             default = SINKS[name].model_fields[{to_camel(f): f for f in SINKS[name].model_fields}[key]].default
             assert isinstance(kind(**given, **{key: default}), kind), key
+    given = {"url": "mysql://db/shop", "table": "t", "keys": ["id"], "user": "me"}
+    for key in set(keys_of(SINKS["jdbc_upsert"])) - {"type", "name", "from", "checkpoint", "sideOutputs", *given}:
+        fields = SINKS["jdbc_upsert"].model_fields
+        assert isinstance(
+            bs.JdbcUpsert(**given, **{key: fields[{to_camel(f): f for f in fields}[key]].default}), bs.Sink
+        )
     stream = bs.source("mysql_cdc", name="a")
     assert set(keys_of(Watermark)) == {"column", "delay", "idleTimeout"}
     assert stream.with_watermark("ts", delay="1 s", idleTimeout="1 min") is not None  # type: ignore[call-arg]
@@ -177,7 +186,7 @@ def test_a_sink_takes_the_names_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: bs.DeltaUpsert("/t"), r"DeltaUpsert\(keys=…\) = None: is needed\. Write DeltaUpsert\(path=…, keys=…"),
+        (lambda: bs.DeltaUpsert("/t"), r"keys = \[\]: an upsert needs at least one key column\. Name the columns"),
         (
             lambda: bs.DeltaAppend("/t", ["a"]),
             r"DeltaAppend: too many positional arguments\. Write the arg|DeltaAppend: ",

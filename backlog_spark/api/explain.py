@@ -19,9 +19,8 @@ from backlog_spark.model.nodes import (
     TransformNode,
     UnionNode,
     WatermarkNode,
-    joins_results,
-    uses_processing_time,
 )
+from backlog_spark.model.trees import joins_results, uses_processing_time
 from backlog_spark.spark.jvm.session import check_session
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.spi.registry import advice

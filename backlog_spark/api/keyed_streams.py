@@ -15,7 +15,8 @@ from backlog_spark.common.familiar_names import KEYED, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED, refuse_change_type, refuse_changes
-from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, with_changes
+from backlog_spark.model.nodes import KeyedNode
+from backlog_spark.model.trees import pair_of, state_name, with_changes
 from backlog_spark.operators.joins.pairs import OUTER, check_kind
 
 if TYPE_CHECKING:

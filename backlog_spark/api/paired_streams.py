@@ -14,15 +14,14 @@ from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import PAIRED, Guided, described
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED
-from backlog_spark.model.nodes import (
-    KeyedNode,
-    TransformNode,
+from backlog_spark.model.nodes import KeyedNode, TransformNode
+from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
+from backlog_spark.model.trees import (
     pair_of,
     state_name,
     watermark_characteristics,
     with_changes,
 )
-from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.model.watermarks import EVENT_TIME
 from backlog_spark.operators.joins.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides

@@ -23,10 +23,9 @@ from backlog_spark.model.nodes import (
     TransformNode,
     UnionNode,
     WatermarkNode,
-    sources_of,
-    with_changes,
 )
 from backlog_spark.model.plan_checks import check_no_clock
+from backlog_spark.model.trees import sources_of, with_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,7 +14,8 @@ from backlog_spark.common.familiar_names import WINDOWED, described
 from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED, refuse_changes
-from backlog_spark.model.nodes import KeyedNode, state_name, with_changes
+from backlog_spark.model.nodes import KeyedNode
+from backlog_spark.model.trees import state_name, with_changes
 from backlog_spark.operators.windows.columns import check_window_result, check_window_rows
 from backlog_spark.operators.windows.fold import WindowFold, WindowOptions
 

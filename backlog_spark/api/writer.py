@@ -38,7 +38,7 @@ class BacklogStreamWriter(Guided):
         self._intervals: dict[str, object] = {}
         self._available_now = False
         self._options: dict[str, str] = {}
-        self._sinks: dict[str, Sink] = {}
+        self._sinks: dict[str, list[Sink]] = {}
         self._own_rule: UserRule | None = None
 
     def trigger(
@@ -110,7 +110,10 @@ class BacklogStreamWriter(Guided):
         return self
 
     def to(self, sink: Sink, *, side_output: str = "") -> BacklogStreamWriter:
-        """Set the sink of an output.
+        """Add a sink to an output.
+
+        An output may have several: each batch is computed once and written to all of them, in their order. Each has its
+        own transactions. If one fails, the query fails, and its next run writes the batch to the sinks that lack it.
 
         Parameters
         ----------
@@ -131,7 +134,9 @@ class BacklogStreamWriter(Guided):
                 f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
                 "keeps the newest row of each key in one. For other targets write a subclass of bs.Sink.",
             )
-        self._sinks[side_output] = sink
+        if any(sink is other for other in self._sinks.get(side_output, ())):
+            raise BacklogError(f"to was given {sink!r} twice.", "Each target is a sink of its own.")
+        self._sinks.setdefault(side_output, []).append(sink)
         return self
 
     def start(self, spark: SparkSession | None = None) -> BacklogQuery:

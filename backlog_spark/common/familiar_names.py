@@ -140,7 +140,9 @@ def _check_kind(parameter: inspect.Parameter, value: object) -> None:
             hint = "Convert it explicitly: bool('false') is True."
         elif "Sequence[str]" in kinds and isinstance(value, str):
             hint = f"Write {name}=[{value!r:.100}]."
-        shown = "***" if any(kind.startswith("Mapping") for kind in kinds) else value  # which may have secrets
+        may_be_secret = name == "password" or any(kind.startswith("Mapping") for kind in kinds)
+        shown = "***" if may_be_secret else value
+        hint = f"It is a {type(value).__name__}." if may_be_secret and hint.startswith("It is") else hint
         raise SettingError(name, shown, f"must be {' or '.join(_KINDS[kind][1] for kind in kinds)}.", hint)
 
 

@@ -12,7 +12,8 @@ from backlog_spark.errors import BacklogError
 
 __all__ = ["check_pyspark", "missing", "package_of", "refuse_other_than", "require", "required"]
 
-_VERSION = "4.2"
+# The second one without Delta, which has no jar for it.
+_VERSIONS = ("4.2", "4.3")
 # Here the two sources run alone, see docs/spark_versions.md.
 _FOR_SOURCES = ("4.0", "4.1")
 _INSTALL = "pip install 'backlog-spark[spark]'"
@@ -20,18 +21,22 @@ _INSTALL = "pip install 'backlog-spark[spark]'"
 # What to install for a module, as in `pip install`. The extras are those of setup.cfg.
 _PACKAGES: Final = {
     "adlfs": "'backlog-spark[azure]'",
+    "authlib": "'backlog-spark[kafka]'",
     "click": "'backlog-spark[cli]'",
     "confluent_kafka": "'backlog-spark[kafka]'",
     "cryptography": "'backlog-spark[mysql]'",
     "datasketches": "'backlog-spark[sql]'",
     "delta": "'backlog-spark[delta]'",
     "deltalake": "'backlog-spark[delta]'",
+    "fastavro": "'backlog-spark[avro]'",
     "fsspec": "'backlog-spark[files]'",
     "gcsfs": "'backlog-spark[gcs]'",
     "google": "protobuf",
     "grpc": "grpcio",
     "jinja2": "'backlog-spark[cli]'",
+    "psycopg": "'backlog-spark[postgres]'",
     "prometheus_client": "'backlog-spark[metrics]'",
+    "pyiceberg": "'backlog-spark[iceberg]'",
     "pymysql": "'backlog-spark[mysql]'",
     "pymysqlreplication": "'backlog-spark[mysql]'",
     "pydantic": "'backlog-spark[cli]'",
@@ -104,12 +109,12 @@ def check_pyspark(*, for_source: bool = False) -> None:
 
 
 def refuse_other_than(found: str, what: str, hint: str) -> None:
-    """Refuse a found version that is not the supported one."""
-    if not _is_of(found, (_VERSION,)):
+    """Refuse a found version that is not a supported one."""
+    if not _is_of(found, _VERSIONS):
         alone = " Its sources alone, such as spark.readStream.format('mysql_cdc'), also run on 4.0 and 4.1."
         raise BacklogError(
-            f"backlog_spark needs {what} {_VERSION}, found {found}: earlier versions cannot limit the batches "
-            f"of a source in Python, and later ones have not been tested.{alone}",
+            f"backlog_spark needs {what} {' or '.join(_VERSIONS)}, found {found}: earlier versions cannot limit the "
+            f"batches of a source in Python, and later ones have not been tested.{alone}",
             hint,
         )
 

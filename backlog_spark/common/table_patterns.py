@@ -37,7 +37,7 @@ def table_pattern(names: Sequence[str]) -> str:
         try:
             found.append(r"\.".join(_half(half) for half in halves.groups()))
             re.compile("|".join(found))
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise SettingError(
                 "tables",
                 part,
@@ -66,7 +66,7 @@ def check_whole_names(setting: str, pattern: str, like: str = "database.table") 
     """
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise SettingError(
             setting, pattern, f"is not a regular expression: {error}.", "Write one of Python, such as shop[.].*"
         ) from None

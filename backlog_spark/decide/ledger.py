@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from backlog_spark.common.stored_values import checked, reading_stored
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = ["Ledger", "Run", "Vehicle"]
@@ -227,20 +228,23 @@ class Ledger:
         Raises
         ------
         BacklogError
-            If it is of another version.
+            If it is of another version, or damaged.
         """
         if data.get("version") != _VERSION:
             raise BacklogError(
                 f"The checkpoint's backlog/plan-<n>.json is of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote it, or a new checkpointLocation.",
             )
-        return cls(
-            data["keyGroups"],
-            data["partitions"],
-            tuple((name, dict(state)) for name, state in data["operators"]),
-            tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
-            data["published"],
-            data["publishing"],
-            data.get("putsOutEach", True),
-            data.get("inPandas", True),  # written since there is another way
-        )
+        with reading_stored("backlog/plan-<n>.json of the checkpoint"):
+            return checked(
+                cls(
+                    data["keyGroups"],
+                    data["partitions"],
+                    tuple((name, dict(state)) for name, state in data["operators"]),
+                    tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
+                    data["published"],
+                    data["publishing"],
+                    data.get("putsOutEach", True),
+                    data.get("inPandas", True),  # written since there is another way
+                )
+            )

@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import Node, SourceNode, UnionNode, WatermarkNode, sources_of
+from backlog_spark.model.nodes import (
+    Node,
+    SourceNode,
+    UnionNode,
+    WatermarkNode,
+)
+from backlog_spark.model.trees import sources_of
 from backlog_spark.spi.source_info import FILLS_COLUMNS, REWRITING_ALTER
 
 if TYPE_CHECKING:
@@ -48,26 +54,22 @@ class Promises:
         The query.
     infos : sequence of SourceInfo or None
         Of its sources, in order.
-    keys : collection of str
-        Columns by which the sink finds a row; empty if it finds none.
     keeps_newest : bool
-        `Sink.keeps_newest`.
+        `Sink.keeps_newest` of any target.
     fills : callable
-        `Sink.fills`.
+        `Sink.fills` of all targets.
     """
 
     def __init__(
         self,
         node: Node,
         infos: Sequence[SourceInfo | None],
-        keys: Collection[str],
         *,
         keeps_newest: bool,
         fills: Callable[[bool], bool],
     ) -> None:
         self._node = node
         self._infos = infos
-        self._keys = {key.lower() for key in keys}
         self._keeps_newest = keeps_newest
         self._fills = fills
         self._reads_only_sources = all(isinstance(leaf, SourceNode) for leaf in node.walk() if not leaf.parents)
@@ -78,15 +80,14 @@ class Promises:
         info = self._infos[0] if len(self._infos) == 1 else None
         return bool(info and info.of_one_table and self._reads_only_sources)
 
-    @property
-    def is_unique_in_backlog(self) -> bool:
+    def is_unique_in_backlog(self, keys: Collection[str]) -> bool:
         """`SinkContext.key_is_unique_in_backlog`: one source, rows unchanged, and the sink's key is the source's."""
         info = self._infos[0] if len(self._infos) == 1 else None
         return bool(
             info
             and info.unique_in_backlog
             and isinstance(self._node, SourceNode)
-            and self._keys == {key.lower() for key in info.key}
+            and {key.lower() for key in keys} == {key.lower() for key in info.key}
         )
 
     @property

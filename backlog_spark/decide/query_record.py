@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from backlog_spark.common.stored_values import checked, reading_stored
 from backlog_spark.errors import SettingError
 
 __all__ = ["QueryRecord", "SourceRecord", "check_table_keys", "same_place"]
@@ -21,10 +22,18 @@ _ANEW: Final = "Set it as it was, or start with a new checkpointLocation and an 
 _BECAUSE: Final = {
     "kind": "The rows in the target were written in another way.",
     "path": "The target there lacks the rows that the checkpoint counts as written.",
+    "table": "The table of that name lacks the rows that the checkpoint counts as written.",
+    "place": "The target there lacks the rows that the checkpoint counts as written.",
+    "topic": "The topic lacks the records that the checkpoint counts as written.",
     "keys": "Rows that are in the target would be replaced and deleted by other columns than they were written by.",
+    "format": "Readers of the target expect the values as they were.",
     "change_type": "Rows in the target would be updated and deleted by another column than before.",
     "sequence": "The newest change of a key would be found by another column than before.",
     "metadata_columns": "The target has columns for the others.",
+    "history": "The rows in the target are written in another way: one for each key, or one for each version.",
+    "version_columns": "The versions in the target have their times in these columns.",
+    "deletes": "The target has rows that are marked as deleted, and would never be removed.",
+    "deleted_column": "Rows in the target are marked in the other column.",
 }
 
 
@@ -53,7 +62,8 @@ class QueryRecord:
     sources : tuple of SourceRecord
         In plan order.
     sinks : mapping
-        `Sink.described` of each output, by name; "" for the main one.
+        `Sink.described` of each target, by name: that of its side output, "" for the main output; of further targets of
+        an output followed by ``#2``, ``#3`` …
     operators : tuple of str
         Names of the keyed operators.
     """
@@ -71,8 +81,16 @@ class QueryRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QueryRecord:
-        sources = tuple(SourceRecord(each["name"], each["format"], each["reads"]) for each in data["sources"])
-        return cls(sources, data["sinks"], tuple(data["operators"]))
+        """Read back what `to_json` wrote.
+
+        Raises
+        ------
+        BacklogError
+            If it is damaged.
+        """
+        with reading_stored("backlog/sources-<n>.json of the checkpoint"):
+            sources = tuple(SourceRecord(each["name"], each["format"], each["reads"]) for each in data["sources"])
+            return checked(cls(sources, data["sinks"], tuple(data["operators"])))
 
     def check(self, now: QueryRecord, has_moved: Callable[[str], bool]) -> None:
         """Refuse what a query must not change on its checkpoint. The first difference counts.
@@ -122,14 +140,20 @@ def _check_source(before: SourceRecord, now: SourceRecord) -> None:
             )  # fmt: skip
 
 
+# What sinks did before these settings were recorded.
+_FORMERLY: Final = {"deletes": "remove", "history": None}
+
+
 def _check_sink(
     output: str, before: Mapping[str, Any], now: Mapping[str, Any], has_moved: Callable[[str], bool]
 ) -> None:
-    of = f" of side output {output!r}" if output else ""
+    before = {**{key: value for key, value in _FORMERLY.items() if key in now}, **before}
+    side, _, number = output.partition("#")
+    of = (f" of target {number}" if number else "") + (f" of side output {side!r}" if side else "")
     for setting, reason in _BECAUSE.items():
         if setting not in before or setting not in now or _is_same(setting, before[setting], now[setting]):
             continue
-        if setting == "path" and has_moved(output):
+        if setting in ("path", "place", "table") and has_moved(output):
             continue
         raise SettingError(
             f"sink{of}" if setting == "kind" else f"{now['kind']} {setting}{of}", now[setting],
@@ -139,7 +163,9 @@ def _check_sink(
 
 def _is_same(setting: str, before: Any, now: Any) -> bool:
     if setting == "path":
-        return same_place(before, now)
+        return same_place(str(before), str(now))
+    if setting == "deletes":
+        return bool(before == now or before != "soft")  # nothing in the target depends on the others
     if isinstance(before, Sequence) and isinstance(now, Sequence) and not isinstance(before, str):
         return _folded(before) == _folded(now)
     return bool(before == now)
@@ -147,7 +173,7 @@ def _is_same(setting: str, before: Any, now: Any) -> bool:
 
 def _folded(names: Sequence[str]) -> list[str]:
     # Spark and Delta ignore case in names, and the order of keys does not matter.
-    return sorted(name.lower() for name in names)
+    return sorted(str(name).lower() for name in names)
 
 
 def same_place(one: str, other: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.decide.ledger import Ledger
 from backlog_spark.errors import BacklogError
 from backlog_spark.handover.stay_ends import StayEnds
@@ -59,14 +60,17 @@ class StateHandover:
 
     def publish(self, ledger: Ledger) -> Ledger:
         """Publish the state of the newest epoch. Returns the new ledger."""
+        reached("handover.publish")
         epoch = ledger.last_epoch
         ledger = ledger.begin_publication(epoch)
         self.write(ledger)
         self._is_read = False
         for name in self._operators:
             BatchState(self._checkpoint, name, epoch).publish()
+            reached("handover.operator")
         ledger = ledger.publish(epoch)
         self.write(ledger)
+        reached("handover.published")
         return ledger
 
     def read_by_stream(self) -> None:

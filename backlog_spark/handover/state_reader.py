@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
 from backlog_spark.errors import BacklogError
 from backlog_spark.handover.versions import BatchState
-from backlog_spark.model.nodes import Node, keyed_from_output
+from backlog_spark.model.nodes import Node
+from backlog_spark.model.trees import keyed_from_output
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.waiting_fold import WaitingFold
 from backlog_spark.state.seeds import seeds_of

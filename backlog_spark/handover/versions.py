@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.fault_points import reached
+from backlog_spark.common.stored_values import reading_stored
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.waiting_fold import Gathered, WaitingFold
@@ -134,9 +136,11 @@ class BatchState:
         return self._read(spark, schema, self._valid(batch_id, "h"))
 
     def _save(self, frame: DataFrame, name: str) -> None:
+        reached("state.write")
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
         with session_conf(frame.sparkSession, {**_AS_THEY_ARE, **arrow_batches(frame)}):
             frame.write.option("maxRecordsPerFile", _FILE_ROWS).parquet(self._location(attempt))
+        reached("state.written")
         pointer = f"{self._directory}/{name}.json"
         # A newer driver may have completed this version, and handed it over, while this one was paused.
         if self._checkpoint.read_file(pointer) is None:
@@ -229,5 +233,6 @@ class BatchState:
         text = self._checkpoint.read_file(f"{self._directory}/{kind}{batch_id}.json")
         if text is None:
             return None
-        found: dict[str, Any] = json.loads(text)
-        return str(found["attempt"])
+        with reading_stored(f"{self._directory}/{kind}{batch_id}.json of the checkpoint"):
+            found: dict[str, Any] = json.loads(text)
+            return str(found["attempt"])

@@ -11,18 +11,23 @@ from backlog_spark.model.nodes import (
     SourceSpec,
     UnionNode,
     WatermarkNode,
+)
+from backlog_spark.model.temporal_joins import choose_temporal_join
+from backlog_spark.model.trees import (
     enters_behind,
     state_name,
     uses_processing_time,
     watermark_characteristics,
     watermark_nodes,
 )
-from backlog_spark.model.temporal_joins import choose_temporal_join
 
 __all__ = ["check_no_clock", "check_source_names", "check_tree", "what_it_reads"]
 
 # Options that say what a source reads. None is a secret.
 _READS = ("table", "tablepattern", "path", "subscribe", "subscribepattern", "assign", "topic")
+
+# Options that name a directory for one source alone.
+_PLACES = {"metadatalocation": "metadataLocation", "schemalocation": "schemaLocation"}
 
 
 def check_source_names(root: Node) -> None:
@@ -34,16 +39,18 @@ def check_source_names(root: Node) -> None:
         With what each of them reads.
     """
     seen: dict[str, SourceSpec] = {}
-    places: dict[str, SourceSpec] = {}
+    places: dict[tuple[str, str], SourceSpec] = {}
     for node in root.walk():
         if not isinstance(node, SourceNode):
             continue
-        given = next((text for name, text in node.spec.options.items() if name.lower() == "metadatalocation"), None)
-        if given is not None and places.setdefault(given, node.spec) is not node.spec:
-            raise BacklogError(
-                f"Two sources have the metadataLocation {given!r}: {_reads(places[given])}, and {_reads(node.spec)}.",
-                "Leave metadataLocation out: a query gives each source a directory of its own.",
-            )
+        for name, given in node.spec.options.items():
+            place = (name.lower(), given)
+            if place[0] in _PLACES and places.setdefault(place, node.spec) is not node.spec:
+                raise BacklogError(
+                    f"Two sources have the {_PLACES[place[0]]} {given!r}: {_reads(places[place])}, and "
+                    f"{_reads(node.spec)}.",
+                    f"Leave {_PLACES[place[0]]} out: a query gives each source a directory of its own.",
+                )
         other = seen.setdefault(state_name(node.spec.name), node.spec)
         if other is not node.spec:
             raise BacklogError(

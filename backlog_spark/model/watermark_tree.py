@@ -20,8 +20,8 @@ from backlog_spark.model.nodes import (
     SourceNode,
     UnionNode,
     WatermarkNode,
-    uses_processing_time,
 )
+from backlog_spark.model.trees import uses_processing_time
 from backlog_spark.model.watermarks import (
     END_OF_TIME,
     MIN_WATERMARK,

@@ -235,7 +235,7 @@ class Reread:
         folder = f"sources/{self._source}"
         found: dict[str, None] = {}
         for name in self._checkpoint.names_in(folder):
-            if not name.removesuffix(".compact").isdigit():
+            if not name.removesuffix(".compact").isdecimal():
                 continue
             version, *entries = (self._checkpoint.read_file(f"{folder}/{name}") or "v1").split("\n")
             if version != "v1":

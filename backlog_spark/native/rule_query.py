@@ -313,7 +313,8 @@ class NativeQuery(QueryRuns):
     def _process_all(self) -> None:
         while self.isActive:
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
-            run.processAllAvailable()
+            if not self._processed(run):
+                continue
             busy = self._in_round or self._is_between_runs(run)
             if self._checkpoint.latest_committed() == before and not busy:
                 return

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark import sinks
 from backlog_spark.api.lookup import LookupTable, lookup
 from backlog_spark.api.streams import BacklogStream, source
 from backlog_spark.common.failure_causes import first_line
@@ -18,18 +19,9 @@ from backlog_spark.common.requirements import required
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.document import Path, PipelineError
 from backlog_spark.pipelines.model import Output, Pipeline
-from backlog_spark.pipelines.sections import (
-    BlackHoleSink,
-    DeltaAppendSink,
-    DeltaUpsertSink,
-    PrintSink,
-    PythonSink,
-    SinkSection,
-    Transform,
-    Watermark,
-)
+from backlog_spark.pipelines.sections import FunctionSink, PythonSink, SinkSection, Transform, Watermark
 from backlog_spark.pipelines.sql_names import unknown_names
-from backlog_spark.sinks import BlackHole, DeltaAppend, DeltaTables, DeltaUpsert, Print, Sink
+from backlog_spark.sinks import ForeachSink, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,21 +98,16 @@ def sink_of(pipeline: Pipeline, output: Output) -> Sink:
     """
     section, path = output.section, output.path
     arguments = section.arguments()
+    routes = [(route.source_table, route.sink_table) for route in pipeline.routes]
     made: Any
     try:
-        if isinstance(section, DeltaUpsertSink):
-            made = DeltaUpsert(**arguments)
-        elif isinstance(section, DeltaAppendSink):
-            made = DeltaAppend(**arguments)
-        elif isinstance(section, PrintSink):
-            made = Print(**arguments)
-        elif isinstance(section, BlackHoleSink):
-            made = BlackHole()
+        if isinstance(section, FunctionSink):
+            made = ForeachSink(_imported(pipeline, section.function, (*path, "function")))
         elif isinstance(section, PythonSink):
             made = _called(pipeline, section, path, arguments)
         else:
-            routes = [(route.source_table, route.sink_table) for route in pipeline.routes]
-            made = DeltaTables(**arguments, routes=routes)
+            more = {"routes": routes} if section.TAKES_TABLES else {}
+            made = getattr(sinks, section.MAKES)(**arguments, **more)
     except BacklogError as error:
         raise pipeline.error(path, error.problem, error.hint) from None
     if not isinstance(made, Sink):
@@ -148,7 +135,7 @@ def check_functions(pipeline: Pipeline) -> Iterator[PipelineError]:
     named += [
         (output.section.function, (*output.path, "function"))
         for output in pipeline.outputs()
-        if isinstance(output.section, PythonSink)
+        if isinstance(output.section, PythonSink | FunctionSink)
     ]
     for name, path in named:
         if name:

@@ -1,8 +1,7 @@
-"""Reads YAML with the place of each value, and replaces variables of the environment (pure)."""
+"""Reads YAML with the place of each value, and replaces variables."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.pipelines.variables import VARIABLE, Missing, Variable
 from backlog_spark.pipelines.yaml_faults import explained
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ __all__ = ["Document", "Fault", "Path", "PipelineError", "Place"]
 Path = tuple[str | int, ...]
 """Keys and list indexes from the top of the file to a value."""
 
-# ${NAME} or ${NAME:-default}. $${ stands for ${.
-_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
 # Shorter values are in too many words to be a secret, such as "1" or "db".
 _SHORTEST_HIDDEN: Final = 4
 
@@ -176,28 +174,17 @@ class Document:
 
     def with_variables(self, text: str, path: Path, environment: Mapping[str, str]) -> str:
         """A text with the values of its variables. A variable that is missing is a fault."""
-        return _VARIABLE.sub(lambda found: self._variable(found, path, environment), text)
+        return VARIABLE.sub(lambda found: self._variable(found, path, environment), text)
 
     def _variable(self, found: re.Match[str], path: Path, environment: Mapping[str, str]) -> str:
-        name, default = found[1], found[2]
-        if found[0] == "$${":
-            return "${"
-        if name is None:
-            self.fault(path, "${ begins no variable.", "Write ${NAME}, ${NAME:-default}, or $${ for the text ${.")
+        try:
+            variable = Variable.of(found, environment)
+        except Missing as missing:
+            self.fault(path, missing.problem, missing.hint)
             return ""
-        value: str | None = environment.get(name, default)
-        if value == "" and default is not None:
-            value = default  # as in a shell
-        if value is None:
-            near = difflib.get_close_matches(name, environment, 1, 0.8)
-            hint = f"Did you mean ${{{near[0]}}}? " if near else ""
-            self.fault(
-                path, f"The environment has no variable {name}.", f"{hint}Set it, or write ${{{name}:-default}}."
-            )
-            return ""
-        if name in environment and len(value) >= _SHORTEST_HIDDEN:
-            self.hidden[value] = f"${{{name}}}"
-        return value
+        if variable.is_given and len(variable.value) >= _SHORTEST_HIDDEN:
+            self.hidden[variable.value] = re.sub(":-[^}]*", "", found[0])
+        return variable.value
 
 
 class _Reader:

@@ -15,7 +15,15 @@ from typing import Final
 from backlog_spark.common.requirements import check_pyspark, package_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.model import Pipeline
-from backlog_spark.pipelines.sections import BlackHoleSink, PrintSink
+from backlog_spark.pipelines.sections import (
+    DeltaSection,
+    DeltaTablesSink,
+    IcebergSection,
+    IcebergTablesSink,
+    JdbcUpsertSink,
+    PythonSink,
+    TopicSink,
+)
 from backlog_spark.spi.examination import Finding, Severity
 
 __all__ = ["java", "packages"]
@@ -33,10 +41,20 @@ def packages(pipeline: Pipeline) -> Iterator[Finding]:
         check_pyspark()
     except BacklogError as problem:
         yield Finding(Severity.ERROR, "pyspark", problem.problem, problem.hint)
-    has_delta = any(not isinstance(each.section, PrintSink | BlackHoleSink) for each in pipeline.outputs())
+    sinks = [each.section for each in pipeline.outputs()]
+    has_delta = any(isinstance(sink, DeltaSection | DeltaTablesSink | PythonSink) for sink in sinks)
     needed = {"delta": "a Delta sink", "deltalake": "a Delta sink"} if has_delta else {}
+    if any(isinstance(sink, IcebergSection | IcebergTablesSink) for sink in sinks):
+        needed["pyiceberg"] = "an Iceberg sink"
     if any(declared.section.type == "mysql_cdc" for declared in pipeline.sources):
         needed |= {"pymysql": "mysql_cdc", "cryptography": "mysql_cdc"}
+    for section in sinks:
+        if isinstance(section, JdbcUpsertSink):
+            needed["psycopg" if "postgresql:" in section.url else "pymysql"] = section.type
+        elif isinstance(section, TopicSink):
+            needed |= {"confluent_kafka": section.type} | (
+                {"fastavro": section.type} if section.format == "avro" else {}
+            )
     if any(transform.sql for transform in pipeline.transforms):
         needed["sqlglot"] = "SQL"
     missing = {name: why for name, why in needed.items() if importlib.util.find_spec(name) is None}

@@ -12,7 +12,15 @@ from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import SettingError
 from backlog_spark.pipelines.document import Document, Fault, Path, PipelineError
-from backlog_spark.pipelines.sections import Lookup, PipelineSection, Route, SinkSection, Source, Transform
+from backlog_spark.pipelines.sections import (
+    DeltaSection,
+    Lookup,
+    PipelineSection,
+    Route,
+    SinkSection,
+    Source,
+    Transform,
+)
 
 if TYPE_CHECKING:
     from backlog_spark.streamsql.refusals import SqlError
@@ -60,7 +68,9 @@ class Output:
     path : tuple
         Where it is in the file.
     query : SinkSection
-        The sink of the query's result, which has the query's checkpoint. For this result the same as ``section``.
+        The query's first sink: `Pipeline.queries`.
+    name : str
+        Its name for people.
     side : str
         The side output's name; empty for the result.
     """
@@ -68,12 +78,8 @@ class Output:
     section: SinkSection
     path: Path
     query: SinkSection
+    name: str
     side: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its name for people."""
-        return f"{self.query.name}.{self.side}" if self.side else self.query.name
 
 
 @dataclass(frozen=True)
@@ -113,19 +119,27 @@ class Pipeline:
             return sink.input
         return self.transforms[-1].name if self.transforms else self.sources[0].section.name
 
+    def queries(self) -> tuple[SinkSection, ...]:
+        """The first sink of each query. Sinks with one checkpoint are targets of one query."""
+        found: dict[str, SinkSection] = {}
+        for sink in self.sinks:
+            found.setdefault(self.checkpoint_of(sink), sink)
+        return tuple(found.values())
+
     def outputs(self) -> Iterator[Output]:
-        """All sinks: for each query that of its result, then those of its side outputs."""
+        """All sinks in the file's order, each followed by those of its side outputs."""
+        queries = {self.checkpoint_of(query): query for query in self.queries()}
         for index, sink in enumerate(self.sinks):
-            path = self.at("sink", index)
-            yield Output(sink, path, sink)
+            path, query = self.at("sink", index), queries[self.checkpoint_of(sink)]
+            yield Output(sink, path, query, sink.name)
             for side, section in sink.side_outputs.items():
-                yield Output(section, (*path, "sideOutputs", side), sink, side)
+                yield Output(section, (*path, "sideOutputs", side), query, f"{sink.name}.{side}", side)
 
     def checkpoint_of(self, sink: SinkSection) -> str:
         return sink.checkpoint or self.pipeline.checkpoint or ""
 
     def query_name(self, sink: SinkSection) -> str:
-        return self.pipeline.name if len(self.sinks) == 1 else f"{self.pipeline.name}-{sink.name}"
+        return self.pipeline.name if len(self.queries()) == 1 else f"{self.pipeline.name}-{sink.name}"
 
     def at(self, section: str, index: int) -> Path:
         """The path of a section's item."""
@@ -167,7 +181,7 @@ class Pipeline:
     def _sinks(self) -> None:
         streams = [*(s.section.name for s in self.sources), *(t.name for t in self.transforms)]
         several = len(self.sinks) > 1
-        checkpoints: set[str] = set()
+        inputs: dict[str, str] = {}
         names: set[str] = set()
         for index, sink in enumerate(self.sinks):
             path = self.at("sink", index)
@@ -179,37 +193,48 @@ class Pipeline:
                 self.document.fault(
                     path, "A sink needs from: there are several sources.", f"There are {', '.join(streams)}."
                 )
+            for each in (sink, *sink.side_outputs.values()):
+                if isinstance(each, DeltaSection) and not each.path and not each.table:
+                    self.document.fault(path, "A Delta sink needs path, or table for a table of a catalog.")
             if several and sink.name in names:
                 self.document.fault((*path, "name"), f"Two sinks have the name {sink.name}.", "Give each sink a name.")
             names.add(sink.name)
-            if several and not sink.checkpoint:
-                self.document.fault(path, "Each of several sinks needs a checkpoint: it is a query of its own.")
             where = self.checkpoint_of(sink)
-            if not where and not several:
+            if not where and where not in inputs:
                 self.document.fault(("pipeline",), "pipeline needs checkpoint.", "A restart continues from it.")
-            if where and where in checkpoints:
+            if inputs.setdefault(where, self.input_of(sink)) != self.input_of(sink):
                 self.document.fault(
-                    (*path, "checkpoint"), "Two sinks have the same checkpoint.", "Give each one of its own."
-                )
-            checkpoints.add(where)
+                    path, f"Sinks of one checkpoint get one stream: {inputs[where]} or {self.input_of(sink)}.",
+                    "Give this one a checkpoint of its own: it is then another query.",
+                )  # fmt: skip
 
     def _whole_databases(self) -> None:
         sync = [index for index, sink in enumerate(self.sinks) if sink.SYNC]
+        taking = [index for index, sink in enumerate(self.sinks) if sink.TAKES_TABLES]
         with_tables = [index for index, source in enumerate(self.sources) if source.section.tables is not None]
-        if with_tables and not sync:
+        if with_tables and not taking:
             path = (*self.at("source", with_tables[0]), "tables")
             self.document.fault(
-                path, "tables needs a sink of type delta_tables.", "For one sink write table or tablePattern."
+                path,
+                "tables needs a sink of type delta_tables, iceberg_tables or kafka.",
+                "For one sink write table or tablePattern.",
             )
         if sync and not with_tables:
-            self.document.fault(self.at("sink", sync[0]), "A sink of type delta_tables needs a source with tables.")
-        if sync and (len(self.sinks) > 1 or len(self.sources) > 1 or self.transforms):
+            kind = getattr(self.sinks[sync[0]], "type", "")
+            self.document.fault(self.at("sink", sync[0]), f"A sink of type {kind} needs a source with tables.")
+        whole = taking if with_tables else sync
+        if whole and (len(self.sinks) > 1 or len(self.sources) > 1 or self.transforms):
+            kind = getattr(self.sinks[whole[0]], "type", "")
             self.document.fault(
-                self.at("sink", sync[0]), "A sink of type delta_tables takes the rows of one source as they are.",
+                self.at("sink", whole[0]), f"A sink of type {kind} takes the rows of one source as they are.",
                 "Put other sources, transforms and sinks into a pipeline of their own.",
             )  # fmt: skip
-        if self.routes and not sync:
-            self.document.fault(self.at("route", 0), "route belongs to a sink of type delta_tables.", "Leave it out.")
+        if self.routes and not taking:
+            self.document.fault(
+                self.at("route", 0),
+                "route belongs to a sink of type delta_tables, iceberg_tables or kafka.",
+                "Leave it out.",
+            )
         for index, route in enumerate(self.routes):
             path = self.at("route", index)
             try:
@@ -217,7 +242,9 @@ class Pipeline:
             except SettingError as error:
                 self.document.fault((*path, "source-table"), *told(error))
             if not route.sink_table.strip("/") or ".." in route.sink_table.split("/"):
-                self.document.fault((*path, "sink-table"), "sink-table is a directory below the sink's path.")
+                self.document.fault(
+                    (*path, "sink-table"), "sink-table is a directory below the sink's path, or a topic."
+                )
 
 
 def item_path(document: Document, section: str, index: int) -> Path:

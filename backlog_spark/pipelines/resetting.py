@@ -9,11 +9,12 @@ from typing import Any, Final
 from backlog_spark.errors import BacklogError
 from backlog_spark.pipelines.locations import opened
 from backlog_spark.pipelines.model import Pipeline
+from backlog_spark.pipelines.sections import FilesSinkSection
 from backlog_spark.spark.checkpoint.driver_claim import is_dead
 
 __all__ = ["Removal", "removals", "remove"]
 
-_MARKS: Final = "_backlog_tables"  # of sinks.delta.begun_tables, which imports PySpark
+_MARKS: Final = "_backlog_tables"  # of sinks.delta.tables, which imports PySpark
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def removals(pipeline: Pipeline, *, target: bool, force: bool = False) -> list[R
         if not target:
             continue
         path = getattr(sink, "path", None)
-        if path is None:
+        # Other queries may write there, or a catalog has the table.
+        if path is None or isinstance(sink, FilesSinkSection) or getattr(sink, "table", None):
             raise BacklogError(
                 f"The sink {output.name} does not say where it writes.",
                 "Remove its target yourself, and leave out --target.",

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from backlog_spark.common.stored_values import reading_stored
 from backlog_spark.decide.query_record import QueryRecord, SourceRecord, same_place
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import SourceSpec
@@ -15,7 +16,8 @@ from backlog_spark.model.plan_checks import what_it_reads
 from backlog_spark.pipelines.building import sink_of
 from backlog_spark.pipelines.locations import local_path
 from backlog_spark.pipelines.model import DeclaredSource, Pipeline
-from backlog_spark.pipelines.sections import PythonSink, SinkSection
+from backlog_spark.pipelines.sections import FunctionSink, PythonSink, SinkSection
+from backlog_spark.sinks.outputs import by_name
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.examination import Finding, Severity
 from backlog_spark.spi.offset_flags import parse_offset
@@ -40,11 +42,14 @@ def compared(pipeline: Pipeline, sink: SinkSection, checkpoint: Path, reached: C
     layouts = {
         int(found[1]): path for path in checkpoint.glob("backlog/*.json") if (found := _LAYOUT.fullmatch(path.name))
     }
-    layout = json.loads(layouts[max(layouts)].read_text()) if layouts else {}
     try:
+        with reading_stored("backlog/sources-<n>.json of the checkpoint"):
+            layout: dict[str, Any] = dict(json.loads(layouts[max(layouts)].read_text())) if layouts else {}
         if "query" in layout:
             yield from _by_record(pipeline, sink, QueryRecord.from_json(layout["query"]))
-        for name, offset in _offsets(checkpoint, layout):
+        with reading_stored(f"The newest entry of {checkpoint}/offsets, or its sources,"):
+            offsets = [*_offsets(checkpoint, layout)]
+        for name, offset in offsets:
             declared = _declared(pipeline, name, len(layout["names"]))
             if declared is not None and offset is not None and declared.section.name in reached:
                 check_resume(declared.section.type, declared.options, offset)
@@ -64,17 +69,22 @@ def _by_record(pipeline: Pipeline, sink: SinkSection, before: QueryRecord) -> It
         section = found.section
         reads = what_it_reads(SourceSpec(section.type, section.name, found.options))
         sources.append(SourceRecord(section.name, section.type, {} if compares_offsets(section.type) else reads))
-    outputs = [each for each in pipeline.outputs() if each.query is sink and not isinstance(each.section, PythonSink)]
-    sinks = {output.side: sink_of(pipeline, output).described() for output in outputs}
+    given = by_name((each.side, each) for each in pipeline.outputs() if each.query is sink)
+    sinks = {
+        name: sink_of(pipeline, output).described()
+        for name, output in given.items()
+        if not isinstance(output.section, PythonSink | FunctionSink)
+    }
     before.check(QueryRecord(tuple(sources), sinks, before.operators), lambda output: True)
     for name, now in sinks.items():
-        was = before.sinks.get(name, {}).get("path")
-        if was is not None and not same_place(was, now["path"]):
-            there = local_path(str(now["path"]))
+        key = "path" if "path" in now else "place"
+        was = before.sinks.get(name, {}).get(key)
+        if was is not None and not same_place(was, now[key]):
+            there = local_path(str(now[key])) if key == "path" else None
             is_new = there is not None and not (there.is_dir() and any(there.iterdir()))
             yield Finding(
                 Severity.ERROR if is_new else Severity.WARNING, f"sink {sink.name}",
-                f"path = {now['path']!r}: the checkpoint was made with {was!r}. The query only starts if the target "
+                f"{key} = {now[key]!r}: the checkpoint was made with {was!r}. The query only starts if the target "
                 "was moved there with its rows.",
                 "Set it as it was, or use a new checkpoint.",
             )  # fmt: skip

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.errors import BacklogError
-from backlog_spark.pipelines.building import sink_of, source_of, streams_of, use_directory
+from backlog_spark.pipelines.building import sink_of, streams_of, use_directory
 from backlog_spark.pipelines.model import Pipeline
 from backlog_spark.pipelines.sections import PrintSink
 from backlog_spark.runner.handle import JobStatus
 from backlog_spark.runner.interrupts import ending_on_interrupt
-from backlog_spark.sinks.delta.sink import DeltaSink
-from backlog_spark.sinks.delta.tables import DeltaTables
 from backlog_spark.spark.jvm.launch import delta_package, launch
 from backlog_spark.spark.jvm.session import register
-from backlog_spark.verification.result import Verification
-from backlog_spark.verification.verify import verify, verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +33,6 @@ __all__ = [
     "session_for",
     "sigterm_as_ctrl_c",
     "start",
-    "verified",
     "wait",
 ]
 
@@ -122,9 +117,10 @@ def start(pipeline: Pipeline, spark: SparkSession) -> list[BacklogQuery]:
     streams = streams_of(pipeline, spark)
     settings = pipeline.pipeline
     started: list[BacklogQuery] = []
-    for sink in pipeline.sinks:
+    for sink in pipeline.queries():
         stream = streams[pipeline.input_of(sink)]
-        if isinstance(sink, PrintSink):
+        targets = [each.section for each in pipeline.outputs() if each.query is sink and not each.side]
+        if all(isinstance(target, PrintSink) for target in targets):
             stream = stream.changes()  # it shows what was before, too
         writer: BacklogStreamWriter = stream.write(pipeline.query_name(sink))
         writer = writer.trigger(
@@ -232,48 +228,6 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def verified(
-    pipeline: Pipeline, spark: SparkSession, *, repair: bool = False, max_rows_per_second: int | None = None
-) -> list[tuple[str, Verification]]:
-    """Compare each Delta sink that gets a source's rows as they are.
-
-    Returns
-    -------
-    list of (str, Verification)
-        The sink's name and the result; for ``delta_tables`` one for each table.
-
-    Raises
-    ------
-    BacklogError
-        There is no such sink; see `backlog_spark.verify`.
-    """
-    names = {declared.section.name: index for index, declared in enumerate(pipeline.sources)}
-    found = []
-    for output in pipeline.outputs():
-        section = output.section
-        source_index = None if output.side else names.get(pipeline.input_of(section))
-        if source_index is None:
-            continue
-        sink = sink_of(pipeline, output)
-        source = source_of(pipeline, source_index)
-        options: Any = {
-            "checkpoint": pipeline.checkpoint_of(section),
-            "max_rows_per_second": max_rows_per_second,
-            "repair": repair,
-            "spark": spark,
-        }
-        if isinstance(sink, DeltaTables):
-            found += [(section.name, result) for result in verify_tables(source, sink, **options).values()]
-        elif isinstance(sink, DeltaSink):
-            found.append((section.name, verify(source, sink, **options)))
-    if not found:
-        raise BacklogError(
-            "No sink of the pipeline can be compared with its source.",
-            "verify compares Delta sinks that get the rows of a mysql_cdc source as they are.",
-        )
-    return found
 
 
 def ended(queries: list[BacklogQuery]) -> list[dict[str, object]]:

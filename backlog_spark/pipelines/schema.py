@@ -14,7 +14,7 @@ from backlog_spark.spi.registry import documented_options
 __all__ = ["pipeline_schema"]
 
 # Prefixes whose options are passed on, such as kafka.bootstrap.servers.
-_FAMILIES = {"hybrid": "^(kafka|fs|phase)\\."}
+_FAMILIES = {"hybrid": "^(kafka|fs|phase)\\.", "mysql_cdc": "^fs\\."}
 _LITERALS = {"true": True, "false": False, "null": None}
 _SCALAR = ["string", "number", "boolean", "null"]
 

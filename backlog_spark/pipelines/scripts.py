@@ -28,8 +28,8 @@ def sql_script(spark: SparkSession, text: str, *, checkpoint: str | None = None)
     ----------
     spark : SparkSession
     text : str
-        CREATE TABLE, CREATE VIEW, CREATE FUNCTION, SET and INSERT, as docs/scripts.md lists them. ``${NAME}`` in an
-        option or setting stands for a variable of the environment.
+        CREATE TABLE, CREATE VIEW, CREATE FUNCTION, SET and INSERT, as docs/scripts.md lists them. ``${NAME}`` and
+        ``${file:PATH}`` in an option or setting are variables.
     checkpoint : str, optional
         Directory for the queries' checkpoints. Each has the name of its target. Default: the script's setting
         ``execution.checkpointing.dir``.

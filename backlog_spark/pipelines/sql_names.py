@@ -63,6 +63,7 @@ def unknown_names(
     from sqlglot.optimizer.scope import traverse_scope
 
     from backlog_spark.streamsql.parsing import parsed
+    from backlog_spark.streamsql.refusals import nesting_refused
 
     statement, query = parsed(text, dialect)
     known = {name.lower(): columns for name, columns in streams.items()}
@@ -77,7 +78,8 @@ def unknown_names(
             hint = nearest_function(call.name) or "Look at the functions of Spark's SQL."
             found.append(statement.refused(call, f"there is no function {call.name}.", hint))
     try:
-        scopes = traverse_scope(_in_lower_case(query))
+        with nesting_refused():
+            scopes = traverse_scope(_in_lower_case(query))
         for scope in scopes:
             for column, names in _unknown_columns(scope, known):
                 hint = f"There are: {', '.join(sorted(names))}."

@@ -15,8 +15,17 @@ from backlog_spark.decide.rules import Judge, Rule, UserRule, parse_rules
 from backlog_spark.decide.source_rules import WATERMARK_LAG, SourceRules, TimedInput
 from backlog_spark.decide.steps import Facts
 from backlog_spark.errors import SettingError
-from backlog_spark.model.nodes import Node, has_frames, informed, is_timed, joins_results, sources_of, watermark_nodes
+from backlog_spark.model.nodes import Node
 from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.model.trees import (
+    has_frames,
+    informed,
+    is_timed,
+    joins_results,
+    sources_of,
+    unobserved,
+    watermark_nodes,
+)
 from backlog_spark.runner.identity import record_of
 from backlog_spark.runner.keyed_query import KeyedPlan
 from backlog_spark.runner.signal_log import SignalLog
@@ -67,7 +76,7 @@ class QueryParts:
 def assemble(
     spark: SparkSession,
     node: Node,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, Sequence[Sink]],
     *,
     name: str,
     checkpoint_location: str,
@@ -97,10 +106,10 @@ def assemble(
     node = informed(node, infos)
     refuse_rows_again(node, infos)
     outputs = Outputs(sinks)
-    main = outputs.main
     promises = Promises(
-        node, infos, getattr(main, "keys", ()),
-        keeps_newest=main.keeps_newest, fills=lambda of_one_table: main.fills(of_one_table=of_one_table),
+        node, infos,
+        keeps_newest=any(sink.keeps_newest for sink in outputs.main),
+        fills=lambda of_one_table: all(sink.fills(of_one_table=of_one_table) for sink in outputs.main),
     )  # fmt: skip
     rules, min_stay_ms = parse_rules(settings)
     facts = Facts(
@@ -120,6 +129,8 @@ def assemble(
             "backlog_when", own_rule, "has no effect, as the query has no interval during backlog.",
             "Set interval_during_backlog in trigger(…), or spark.backlog.intervalDuringBacklog.",
         )  # fmt: skip
+    if not (is_timed(node) or rules or own_rule):
+        node = unobserved(node)
     source_rules = SourceRules(
         [source.name for source in sources_of(node)],
         [TimedInput(frozenset(s.name for s in sources_of(each)), each.delay_ms) for each in watermark_nodes(node)],

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.runner.identity import writer_of
 from backlog_spark.sinks.base import BatchInfo, SinkContext
+from backlog_spark.sinks.outputs import DIRECTORY
+from backlog_spark.sinks.small_batches import shared
 from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.plan.batch_frames import arrow_batches, persisted
 
@@ -52,16 +55,17 @@ class BatchWriter:
                 parts.spark,
                 checkpoint.identity(),
                 schema,
-                promises.is_unique_in_backlog,
+                False,
                 checkpoint.latest_batch(),
                 checkpoint.latest_committed(),
                 rows_are_results=parts.keyed is not None,
                 of_one_table=promises.is_of_one_table,
                 snapshot_of=self._snapshot_of,
-                directory=checkpoint.location_of("backlog/sink"),
+                directory=checkpoint.location_of(DIRECTORY),
                 writer=writer_of(parts.name, parts.node, parts.infos),
             ),
             {} if parts.keyed is None else parts.keyed.side_outputs,
+            promises.is_unique_in_backlog,
         )
 
     def _find_snapshots(self) -> tuple[tuple[str, str], ...]:
@@ -87,13 +91,15 @@ class BatchWriter:
             () if parts.node.is_keyed else flags.fills,
             flags.snapshot if self._snapshot_of else "",
         )
+        reached(self._phase(flags))
         # For Spark's UI. Its own description of the job comes back with the next batch.
         mode = "backlog" if info.is_backlog else "live rows"
         with self.between_batches:
             batch.sparkSession.sparkContext.setJobDescription(f"{parts.name}: batch {batch_id}, {mode}")
             if parts.keyed is None:
-                parts.outputs.write(batch, {}, info)
-                self._tracker.wrote(batch_id, parts.outputs.main.written)
+                with shared(batch) if parts.outputs.several else contextlib.nullcontext(batch) as rows:
+                    parts.outputs.write(rows, {}, info)
+                self._tracker.wrote(batch_id, parts.outputs.written)
                 return parts.coordinator.at_batch_end(flags.in_backlog)
             self._write_keyed(parts.keyed, batch, info, flags)
         return parts.coordinator.at_batch_end(
@@ -103,6 +109,13 @@ class BatchWriter:
             no_rows_yet=flags.no_rows_yet,
         )
 
+    def _phase(self, flags: BatchFlags) -> Literal["backlog", "switch", "live"]:
+        """What the batch is for a fault point. For streaming DataFrames the rules say so."""
+        by_rules = self._parts.coordinator.rules.is_backlog
+        if not (flags.is_backlog or by_rules):
+            return "live"
+        return "backlog" if by_rules or any(flags.in_backlog) else "switch"
+
     def _write_keyed(self, keyed: KeyedPlan, batch: DataFrame, info: BatchInfo, flags: BatchFlags) -> None:
         name, outputs = self._parts.name, self._parts.outputs
         taken = keyed.take(batch, name)
@@ -111,7 +124,9 @@ class BatchWriter:
         spark, settings = batch.sparkSession, keyed.batch_settings
         with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
             output, sides = keyed.output(taken, info.batch_id, name, flags)
-            with session_conf(spark, arrow_batches(output) if settings else {}):
-                outputs.write(output, sides, info)
-            self._tracker.wrote(info.batch_id, outputs.main.written)
+            # Else each target would run the operators again.
+            one = shared(output) if settings and len(outputs.main) > 1 else contextlib.nullcontext(output)
+            with session_conf(spark, arrow_batches(output) if settings else {}), one as rows:
+                outputs.write(rows, sides, info)
+            self._tracker.wrote(info.batch_id, outputs.written)
             keyed.written(taken, info.batch_id, name, flags)

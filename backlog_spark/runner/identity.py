@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backlog_spark.decide.query_record import QueryRecord, SourceRecord
-from backlog_spark.model.nodes import KeyedNode, Node, sources_of
+from backlog_spark.model.nodes import KeyedNode, Node
 from backlog_spark.model.plan_checks import what_it_reads
+from backlog_spark.model.trees import sources_of
 from backlog_spark.spark.jvm.delta_log import qualified_text
 from backlog_spark.spi.registry import compares_offsets
 

@@ -23,9 +23,10 @@ from backlog_spark.handover.state_handover import StateHandover
 from backlog_spark.handover.state_reader import StateReader
 from backlog_spark.handover.stay_ends import StayEnds
 from backlog_spark.handover.versions import BatchState
-from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, is_timed, operator_attributes
+from backlog_spark.model.nodes import KeyedNode, Node, SourceNode
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
+from backlog_spark.model.trees import is_timed, operator_attributes
 from backlog_spark.operators.waiting_fold import Gathered, StayEnd, WaitingFold
 from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.runner.sorted_batch import BatchFolds

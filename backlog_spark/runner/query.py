@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.failure_causes import first_line, was_interrupted
 from backlog_spark.common.failure_causes import next_step as hint_of
+from backlog_spark.common.fault_points import reached
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import figures
 from backlog_spark.decide.steps import AVAILABLE_NOW, Boundary, Seen
-from backlog_spark.errors import BacklogError
-from backlog_spark.model.nodes import SourceNode, sources_of
+from backlog_spark.errors import BacklogError, RejectedRowError
+from backlog_spark.model.nodes import SourceNode
+from backlog_spark.model.trees import sources_of
 from backlog_spark.runner.assembly import QueryParts
 from backlog_spark.runner.batch_writer import BatchWriter
 from backlog_spark.runner.identity import operators_of
@@ -138,10 +140,13 @@ class BacklogQuery(QueryRuns):
             "interval_ms": self._intervals.interval_ms,
             "interval_during_backlog_ms": self._intervals.during_backlog_ms,
             "sources": [{"name": spec.name, "format": spec.format} for spec in sources_of(self._parts.node)],
-            "sink": type(self._parts.outputs.main).__name__,
+            "sink": ", ".join(type(sink).__name__ for sink in self._parts.outputs.main),
             "operators": list(operators_of(self._parts.node)),
             "spark": self._spark.version,
         }
+
+    def _close_targets(self) -> None:
+        self._parts.outputs.close()
 
     def _targets(self) -> list[str]:
         return self._parts.outputs.targets()
@@ -156,6 +161,7 @@ class BacklogQuery(QueryRuns):
         return committed is not None and self._coordinator.after_report(self._declared.flags_at(committed).finished)
 
     def _run(self) -> StreamingQuery:
+        reached("run")
         self._declared.load_again()
         self._decide()
         facts, step = self._coordinator.facts, self._coordinator.step
@@ -196,8 +202,11 @@ class BacklogQuery(QueryRuns):
             if isinstance(error, NewerDriver):
                 self._sink_error = error
             else:
-                problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
-                self._sink_error = BacklogError(problem, hint_of(str(error)) or _REPEATED)
+                failed = f"Batch {batch_id} of query {self._name!r} failed: "
+                if isinstance(error, RejectedRowError):
+                    self._sink_error = RejectedRowError(failed + error.problem, error.hint)
+                else:
+                    self._sink_error = BacklogError(failed + first_line(error), hint_of(str(error)) or _REPEATED)
                 self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
@@ -338,10 +347,12 @@ class BacklogQuery(QueryRuns):
     def _process_all(self) -> None:
         while True:
             run, before = self.streamingQuery, self._checkpoint.latest_committed()
-            run.processAllAvailable()
+            if not self._processed(run):
+                continue
             if self._coordinator.facts.sources_pace or self._coordinator.step.ends_by_itself:
                 time.sleep((self._intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
-                self.streamingQuery.processAllAvailable()
+                if not self._processed(self.streamingQuery):
+                    continue
             # After a run that found nothing the next one starts late, and most likely finds nothing either.
             if self._is_between_runs(run) and not self._coordinator.then.is_drained:
                 time.sleep(NEXT_RUN_S)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.handover.versions import BatchState
-from backlog_spark.model.nodes import KeyedNode, Node, operator_attributes, readers_of_same_rows, watermark_nodes
+from backlog_spark.model.nodes import KeyedNode, Node
 from backlog_spark.model.record_attributes import STANDS_STILL, as_bits
+from backlog_spark.model.trees import operator_attributes, readers_of_same_rows, watermark_nodes
 from backlog_spark.model.watermark_tree import WatermarkTree
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
 from backlog_spark.operators.fold import Fold

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.failure_causes import UNKNOWN, first_line, is_of_spark, next_step, with_next_step
+from backlog_spark.common.fault_points import reached
 from backlog_spark.common.log_fields import event
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
 from backlog_spark.decide.restarts import RestartPolicy
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, RejectedRowError
 from backlog_spark.runner import running_queries
 from backlog_spark.runner.estimate import BacklogEstimate, SourceRows, rows_before
 from backlog_spark.runner.handle import QueryHandle
@@ -209,6 +210,7 @@ class QueryRuns(QueryHandle):
                 end_console_progress(self._spark)
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._driver.take()
+                self._checkpoint.remove_unfinished()
                 self._recall()
                 self._tracker.rows_before, self._tracker.rows_before_of = rows_before(self._checkpoint)
                 remove_unfinished(self._checkpoint)
@@ -223,7 +225,11 @@ class QueryRuns(QueryHandle):
         self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
         self._thread.start()
 
+    def _close_targets(self) -> None:
+        """Close what the query holds open in its targets."""
+
     def _release(self) -> None:
+        self._close_targets()
         try:
             self._driver.release()
         except Exception as error:  # the JVM may be gone; the next driver removes the claim
@@ -296,7 +302,7 @@ class QueryRuns(QueryHandle):
                         continue
                     again = False
                 error = self._newer_driver() or error
-                if isinstance(error, NewerDriver):
+                if isinstance(error, NewerDriver | RejectedRowError):
                     raise error
                 attempts = self._restarts.attempt_after(attempts, has_committed=self._tracker.last_batch > before)
                 error = self._restart(attempts, error)
@@ -316,6 +322,7 @@ class QueryRuns(QueryHandle):
 
     def _wind_up(self) -> None:
         """Clean up after the last run. After a failure of the runner itself the Spark query may still run: stop it."""
+        reached("ended")
         if self._query is not None and self._failure is not None:
             try:
                 self._query.stop()
@@ -458,6 +465,7 @@ class QueryRuns(QueryHandle):
                 extra=event("restart", query=self._name, attempt=attempts, delay_ms=delay, error=first_line(error)),
             )  # fmt: skip
             self._events.restart(attempt=attempts, delay_ms=delay, error=first_line(error))
+            reached("restart")
             before = self._query
             again = None if self._ending.wait(delay / 1000) else self._next_run()
             if again is None and self._query is before:  # it was told to end
@@ -476,6 +484,26 @@ class QueryRuns(QueryHandle):
         return self.isActive and not (run is self.streamingQuery and is_running(run))
 
     # -- waiting and stopping -------------------------------------------------------------------------------
+
+    def _processed(self, run: StreamingQuery) -> bool:
+        """Wait until a run has committed what is there. False if it failed, and another run has followed.
+
+        Raises
+        ------
+        Exception
+            The error that ended the query.
+        """
+        try:
+            run.processAllAvailable()
+        except Exception:
+            if run.exception() is None:
+                raise
+            while not self._ended.wait(NEXT_RUN_S):
+                if self.streamingQuery is not run:
+                    return False
+            if self._failure is not None:
+                raise self._failure from None
+        return True
 
     @property
     def checkpointLocation(self) -> str:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from backlog_spark.errors import SettingError
-from backlog_spark.model.nodes import SourceSpec, state_name
+from backlog_spark.model.nodes import SourceSpec
+from backlog_spark.model.trees import state_name
 from backlog_spark.spark.checkpoint.logs import Checkpoint
 from backlog_spark.spark.jvm.session import loading
 from backlog_spark.spi.registry import check_signal

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backlog_spark.model.nodes import KeyedNode, Node, PairNode, TransformNode
+from backlog_spark.model.nodes import (
+    KeyedNode,
+    Node,
+    PairNode,
+    TransformNode,
+)
 from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import tagged
 from backlog_spark.operators.waiting_fold import Gathered, StayEnd, WaitingFold

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from backlog_spark.common.hadoop_arguments import with_keys
 from backlog_spark.common.intervals import INTERVAL_OPTIONS
 from backlog_spark.common.loopback import LoopbackServer
-from backlog_spark.model.nodes import Node, SourceNode, SourceSpec, state_name
+from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
+from backlog_spark.model.trees import state_name
 from backlog_spark.runner.signal_log import SignalLog
 from backlog_spark.spark.checkpoint.logs import Checkpoint
-from backlog_spark.spark.jvm.session import load, loading
+from backlog_spark.spark.jvm.session import hadoop_settings, load, loading
 from backlog_spark.spark.plan.columns_read import columns_read, restored, with_paths
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN
-from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, READS_COLUMNS, check_resume, check_start, inspect
+from backlog_spark.spi.registry import (
+    CONNECTORS,
+    KEEPS_METADATA,
+    MAY_KEEP_METADATA,
+    READS_COLUMNS,
+    check_resume,
+    check_start,
+    inspect,
+)
 from backlog_spark.spi.signals import SIGNALS_TOKEN, answer_signals
 
 if TYPE_CHECKING:
@@ -104,6 +114,9 @@ class SourceLoader:
         more: dict[str, str | None] = {}
         if node.spec.format in CONNECTORS:
             more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
+            of_it = [n for n in root.walk() if isinstance(n, SourceNode) and n.spec.name == node.spec.name]
+            if node.spec.format in MAY_KEEP_METADATA and len(of_it) > 1:
+                more["metadataLocation"] = None  # Spark reads it several times
             if facts.sources_pace:
                 more["interval"] = f"{facts.interval_ms} ms"
             if (during := facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
@@ -160,11 +173,12 @@ class SourceLoader:
         return {"isProcessingBacklog": asks is not None and (asks.in_backlog or asks.rules.is_backlog)}
 
     def _options(self, spec: SourceSpec) -> dict[str, str]:
-        return {**spec.options, **self._metadata_location(spec)}
+        options = {**spec.options, **self._metadata_location(spec)}
+        return with_keys(spec.format, options, lambda: hadoop_settings(self._spark))
 
     def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
         """The option for a source that keeps files of its own, unless the user has set it."""
         given = "metadatalocation" in {option.lower() for option in spec.options}
-        if given or spec.format not in KEEPS_METADATA:
+        if given or spec.format not in KEEPS_METADATA | MAY_KEEP_METADATA:
             return {}
         return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}

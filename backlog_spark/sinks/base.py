@@ -102,8 +102,8 @@ class Written:
     ----------
     batch_id : int
     writer : "direct", "files", "spark" or "none"
-        ``direct``: delta-rs wrote it from the driver. ``files``: Spark wrote its files and delta-rs committed them.
-        ``spark``: Spark wrote and committed it. ``none``: it was not written, as the output already had it.
+        ``direct``: the driver wrote it without Spark. ``files``: Spark wrote its files and the driver committed them.
+        ``spark``: executors wrote it. ``none``: it was not written, as the output already had it.
     reason : str
         Why it was not ``direct``; empty if it was.
     rows : int or None
@@ -125,9 +125,9 @@ class Sink(ABC):
     """An output that takes whole micro-batches. Each batch takes effect exactly once, however often `write` gets it.
 
     The runner calls `open`, and then `write` once per batch, in ascending batch ids, never two at a time.
-    It calls nothing at the end of a run. A run may end by a crash, so the next `open` must accept any state
-    of the target. An error from either method fails the query. The runner may restart it, and then calls
-    `write` with the same batch again.
+    It calls nothing at the end of a run, and `close` at the end of the query. A run may end by a crash, so the next
+    `open` must accept any state of the target. An error from either method fails the query. The runner may restart it,
+    and then calls `write` with the same batch again.
     """
 
     keeps_newest: ClassVar[bool] = False
@@ -135,6 +135,9 @@ class Sink(ABC):
 
     written: Written | None = None
     """How the newest batch was written, if the sink reports it."""
+
+    change_type: str | None = None
+    """The column that says what a row does to its key's row, if the sink reads one."""
 
     def for_output(self) -> Sink:
         """The sink object for one output of one query; by default this one.
@@ -153,14 +156,33 @@ class Sink(ABC):
     def described(self) -> dict[str, Any]:
         """What the checkpoint records of the sink, as JSON. A later start with other values is refused.
 
-        Known are ``kind``, ``path``, ``keys``, ``change_type``, ``sequence`` and ``metadata_columns``; see
-        `backlog_spark.decide.query_record`. By default the kind is ``Sink``, whatever the class.
+        Known are ``kind``, ``path`` (of Hadoop), ``place`` (any other address), ``table``, ``topic``, ``keys``,
+        ``format``, ``change_type``, ``sequence``, ``metadata_columns``, ``deletes``, ``deleted_column``, ``history``
+        and ``version_columns``; see `backlog_spark.decide.query_record`. By default the kind is ``Sink``, whatever the
+        class.
         """
         return {"kind": "Sink"}
 
     def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
         """Whether the target has batches of a query. Asked when its path is not the recorded one: it may have moved."""
         return False
+
+    @property
+    def divides_rows(self) -> bool:
+        """Whether rows that the target would reject can go to the side output ``rejected_rows``."""
+        return False
+
+    def with_violations(self, rows: DataFrame) -> DataFrame | None:
+        """The rows of a batch, with the constraint of the target that each violates as a last column.
+
+        Asked for the side output ``rejected_rows``, and to name the row that has made `write` fail.
+
+        Returns
+        -------
+        DataFrame or None
+            As of `backlog_spark.sinks.rejected_rows.with_violations`. None, the default: no constraint is known.
+        """
+        return None
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
@@ -192,4 +214,10 @@ class Sink(ABC):
             driver's session.
         batch : BatchInfo
             The batch.
+        """
+
+    def close(self) -> None:  # noqa: B027 -- most sinks hold nothing open
+        """Close connections. Called at the end of the query, but not after a crash. `open` may follow.
+
+        By default it does nothing. An error is logged.
         """

@@ -40,7 +40,7 @@ def filled_columns(fills: Sequence[tuple[str, str, str]], columns: Sequence[str]
 
 
 def names_of(fills: Sequence[tuple[str, str, str]], columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The tables whose rows are filled, as `backlog_spark.sinks.delta.truncate.rows_of` takes them.
+    """The tables whose rows are filled, as `backlog_spark.sinks.truncate.rows_of` takes them.
 
     Others may have rows in the target, too. They can be told apart if the target has the names of the tables.
     """

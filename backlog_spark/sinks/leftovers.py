@@ -79,7 +79,7 @@ def with_seen(newest: DataFrame, seen: DataFrame, keys: Sequence[str], is_delete
     Parameters
     ----------
     newest : DataFrame
-        At most one row for each key.
+        Its rows all stay.
     seen : DataFrame
         Of the key columns, with any number of rows for a key.
     keys : sequence of str
@@ -91,7 +91,7 @@ def with_seen(newest: DataFrame, seen: DataFrame, keys: Sequence[str], is_delete
     rows = newest.withColumn(SEEN, F.lit(False)).unionByName(seen, allowMissingColumns=True)
     first = Window.partitionBy(*keys).orderBy(SEEN)
     rank = f"{SEEN}_rank"
-    return rows.withColumn(rank, F.row_number().over(first)).where(F.col(rank) == 1).drop(rank)
+    return rows.withColumn(rank, F.row_number().over(first)).where((F.col(rank) == 1) | ~F.col(SEEN)).drop(rank)
 
 
 class KeyFiles:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 
-__all__ = ["DELETES", "UPSERTS", "newest_changes"]
+__all__ = ["DELETES", "UPSERTS", "deletes_of", "newest_changes"]
 
 UPSERTS = (INSERT, POSTIMAGE)
 # A before-image removes its key unless the after-image follows with the same key. If the key stays, this equals
@@ -41,17 +41,7 @@ def newest_changes(
     BacklogError
         For an unknown change type, and for two upserts of one key without a sequence.
     """
-    deletes = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    if change_type is not None:
-        kinds = rows[change_type]
-        deletes = pc.is_in(kinds, value_set=pa.array(DELETES, kinds.type))
-        known = pc.or_(deletes, pc.is_in(kinds, value_set=pa.array(UPSERTS, kinds.type)))
-        if not pc.all(known, min_count=0).as_py():
-            wrong = kinds.filter(pc.invert(known))[0].as_py()
-            raise BacklogError(
-                f"{sink}: unknown {change_type} = {'NULL' if wrong is None else wrong}.",
-                f"Known: {', '.join(UPSERTS + DELETES)}. With change_type=None each row is an upsert.",
-            )
+    deletes = deletes_of(rows, change_type, sink)
     columns = {f"k{number}": rows[key] for number, key in enumerate(keys)}
     names = list(columns)
     columns["delete"] = deletes
@@ -69,3 +59,19 @@ def newest_changes(
         raise BacklogError(f"{sink}: two rows of one key in a batch.", "Name a sequence column, which orders them.")
     chosen = order_of_rows.take(first["rank_min"].combine_chunks())
     return rows.take(chosen), deletes.take(chosen)
+
+
+def deletes_of(rows: pa.Table, change_type: str | None, sink: str) -> pa.ChunkedArray:
+    """Whether each row is a delete. Parameters and errors as of `newest_changes`."""
+    deletes = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+    if change_type is not None:
+        kinds = rows[change_type]
+        deletes = pc.is_in(kinds, value_set=pa.array(DELETES, kinds.type))
+        known = pc.or_(deletes, pc.is_in(kinds, value_set=pa.array(UPSERTS, kinds.type)))
+        if not pc.all(known, min_count=0).as_py():
+            wrong = kinds.filter(pc.invert(known))[0].as_py()
+            raise BacklogError(
+                f"{sink}: unknown {change_type} = {'NULL' if wrong is None else wrong}.",
+                f"Known: {', '.join(UPSERTS + DELETES)}. With change_type=None each row is an upsert.",
+            )
+    return deletes

@@ -1,9 +1,9 @@
-"""Says where the Delta table of each source table lies below one directory."""
+"""Says where the rows of each source table go."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -11,9 +11,35 @@ from urllib.parse import quote
 from backlog_spark.common.table_patterns import table_pattern
 from backlog_spark.errors import BacklogError
 
-__all__ = ["TablePlace", "TableRoutes", "overlaps", "refuse_overlap"]
+__all__ = ["REPLACED", "Routes", "TablePlace", "TableRoutes", "overlaps", "refuse_overlap"]
 
-_REPLACED: Final = "<>"  # Flink CDC's default symbol
+REPLACED: Final = "<>"  # Flink CDC's default symbol
+
+
+class Routes:
+    """Targets of some source tables.
+
+    Parameters
+    ----------
+    routes : sequence of (str, str)
+        Patterns of tables, and their target.
+
+    Raises
+    ------
+    SettingError
+        A route is no pattern of tables.
+    """
+
+    def __init__(self, routes: Sequence[tuple[str, str]]) -> None:
+        self._routes = [(re.compile(table_pattern([tables])), target) for tables, target in routes]
+
+    def __bool__(self) -> bool:
+        return bool(self._routes)
+
+    def target_of(self, database: str | None, table: str | None) -> str | None:
+        """The target of the first route that matches, with `REPLACED` in it; None if there is none."""
+        name = f"{database}.{table}"
+        return next((target for pattern, target in self._routes if pattern.fullmatch(name)), None)
 
 
 class TableRoutes:
@@ -34,14 +60,14 @@ class TableRoutes:
 
     def __init__(self, path: str, routes: Sequence[tuple[str, str]]) -> None:
         self._root = path.rstrip("/")
-        self._routes = [(re.compile(table_pattern([tables])), directory.strip("/")) for tables, directory in routes]
+        self._routes = Routes(routes)
 
     def path_of(self, database: str, table: str) -> str:
         """Where a table's Delta table is."""
-        for pattern, directory in self._routes:
-            if pattern.fullmatch(f"{database}.{table}"):
-                return f"{self._root}/{directory.replace(_REPLACED, _directory(table))}"
-        return f"{self._root}/{_directory(database)}/{_directory(table)}"
+        directory = self._routes.target_of(database, table)
+        if directory is None:
+            return f"{self._root}/{_directory(database)}/{_directory(table)}"
+        return f"{self._root}/{directory.strip('/').replace(REPLACED, _directory(table))}"
 
 
 class TablePlace(NamedTuple):
@@ -74,11 +100,13 @@ def refuse_overlap(one: TablePlace, other: TablePlace) -> None:
     )
 
 
-def overlaps(places: Iterable[TablePlace]) -> Iterator[BacklogError]:
-    """What `refuse_overlap` says of these tables: of each one that overlaps with the one before it by its path."""
+def overlaps(
+    places: Iterable[TablePlace], refuse: Callable[[TablePlace, TablePlace], None] = refuse_overlap
+) -> Iterator[BacklogError]:
+    """What ``refuse`` says of these tables: of each one that overlaps with the one before it by its path."""
     for one, other in pairwise(sorted(places, key=_parts)):
         try:
-            refuse_overlap(one, other)
+            refuse(one, other)
         except BacklogError as error:
             yield error
 

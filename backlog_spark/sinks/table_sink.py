@@ -14,7 +14,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.sinks.base import BatchInfo, Sink, Written
+from backlog_spark.sinks.small_batches import is_shared
 from backlog_spark.spark.plan.batch_frames import kept
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class PendingBatch:
     def keep(self) -> None:
         """Cache the rows in the first action on them."""
         if not self.at_hand:
-            self.rows = self.until_written.enter_context(kept(self.rows))
+            self.rows = self.rows if is_shared(self.rows) else self.until_written.enter_context(kept(self.rows))
             self.at_hand = True
 
 
@@ -170,6 +172,7 @@ class TableSink(Sink, Generic[S]):
                     return
                 self._check(state)
                 writer = next(writer for writer in writers if not writer.refusal())
+                reached("sink.commit")
                 try:
                     writer.write()
                     break

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["Examination", "Finding", "FoundTable", "Severity"]
+__all__ = ["MOST_COUNTED", "Examination", "Finding", "FoundTable", "Severity", "shown_rows"]
+
+MOST_COUNTED: Final = 10_000
+"""Up to this number of rows is counted; more are estimated."""
+
+
+def shown_rows(rows: int) -> str:
+    """A number of rows for people: ``1 row``, or ``about 25,000 rows`` if it may be an estimate."""
+    return f"{'' if rows <= MOST_COUNTED else 'about '}{rows:,} {'row' if rows == 1 else 'rows'}"
 
 
 class Severity(StrEnum):
@@ -53,7 +62,7 @@ class FoundTable:
     key : tuple of str
         Columns that identify a row; empty if there are none.
     rows, size : int or None
-        The server's estimates of rows and bytes.
+        Rows, estimated if there are more than `MOST_COUNTED`, and the server's estimate of bytes.
     columns : tuple of (str, str)
         Name and type of each column.
     """

@@ -20,7 +20,7 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from backlog_spark.common.durations import format_duration
@@ -178,7 +178,10 @@ def options_of(kind: type[Any], *, with_docs: bool = False) -> tuple[Option, ...
     with_docs : bool
         Whether to read the texts below the fields. They are in the source file alone, so this takes milliseconds.
     """
-    below = _texts_below(kind) if with_docs else {}
+    below: dict[str, str] = {}
+    if with_docs:
+        for each in filter(is_dataclass, kind.__mro__):
+            below = _texts_below(each) | below
     found: list[Option] = []
     for made in fields(kind):
         for o in made.metadata.get("options", ()):

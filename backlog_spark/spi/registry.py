@@ -62,6 +62,9 @@ CONNECTORS: dict[str, tuple[str, str]] = {
 # Formats that keep files of their own outside the checkpoint, in the directory of the option ``metadataLocation``.
 KEEPS_METADATA = {"hybrid"}
 
+# Formats that can do without that option. Only one reader may use the directory.
+MAY_KEEP_METADATA = {"mysql_cdc"}
+
 # Formats with the option ``neededColumns``: a query sets it to the columns that it reads.
 READS_COLUMNS = {"hybrid"}
 

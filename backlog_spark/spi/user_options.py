@@ -105,7 +105,7 @@ class UserOptions(dict[str, str]):
         pattern = self.text(name)
         try:
             re.compile(pattern)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise SettingError(name, pattern, f"is not a regular expression: {error}.", hint) from None
         return pattern
 

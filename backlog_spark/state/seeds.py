@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.common.gc_tuning import keep_imports
+from backlog_spark.common.stored_values import checked, reading_stored
 
 from .keys import groups_of
 from .tables import (
@@ -108,8 +109,9 @@ class Control:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of `to_bytes`."""
-        return cls(**json.loads(data))
+        """The inverse of `to_bytes`. BacklogError for a damaged one."""
+        with reading_stored("A control message in the checkpoint"):
+            return checked(cls(**json.loads(data)))
 
 
 # Rows, and bytes, that are merged before they are shipped. They bound the memory of a task.

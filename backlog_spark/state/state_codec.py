@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from backlog_spark.common.gc_tuning import keep_imports
+from backlog_spark.common.stored_values import reading_stored
 from backlog_spark.errors import BacklogError
 from backlog_spark.state.tables import HASH, StateSchema, combine, from_bytes, to_bytes
 
@@ -40,6 +41,8 @@ _LZ4: Final = pa.Codec("lz4_raw")
 _WIDTH: Final = 8  # bytes of a number, and number of byte planes
 # Hexadecimal digits in front of a text of rows: the number of bytes after decompression.
 _DIGITS: Final = 8
+# LZ4 makes at most 255 bytes of one.
+_MOST_RATIO: Final = 256
 # Most bytes of the rows in one value, before compression. A message of the state server and a text in the JVM are
 # limited to 2 GiB; LZ4 to a little less.
 _MOST_BYTES: Final = 1_700 << 20
@@ -109,11 +112,22 @@ def _too_much(rows: str, size: int) -> BacklogError:
 
 
 def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
-    """The inverse of `packed_rows`. Accumulators that were added since are NULL."""
-    size, packed = int(text[:_DIGITS], 16), from_text(text[_DIGITS:])
-    data = _LZ4.decompress(packed[1:], size)
-    rows = from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow())
-    return rows if slots == len(schema.slots) else schema.widened(rows)
+    """The inverse of `packed_rows`. Accumulators that were added since are NULL.
+
+    Raises
+    ------
+    BacklogError
+        If the text is damaged so far that it cannot be unpacked. RocksDB has checksums for the rest.
+    """
+    with reading_stored("State in the checkpoint", more=(OSError, EOFError)):  # Arrow's
+        size, packed = int(text[:_DIGITS], 16), from_text(text[_DIGITS:])
+        if size > _MOST_RATIO * len(packed):
+            raise ValueError(f"{len(packed)} bytes are said to be {size}")
+        data = _LZ4.decompress(packed[1:], size)
+        rows = from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow())
+        if rows.num_rows * _WIDTH > size:  # each has a hash
+            raise ValueError(f"{size} bytes are said to be {rows.num_rows} rows")
+        return rows if slots == len(schema.slots) else schema.widened(rows)
 
 
 def packed_hashes(hashes: np.ndarray) -> str:
@@ -123,7 +137,8 @@ def packed_hashes(hashes: np.ndarray) -> str:
 
 def unpacked_hashes(text: str) -> np.ndarray:
     """The inverse of `packed_hashes`."""
-    return np.frombuffer(from_text(text), dtype=np.int64)
+    with reading_stored("State in the checkpoint"):
+        return np.frombuffer(from_text(text), dtype=np.int64)
 
 
 class UnpackRows:

@@ -150,7 +150,7 @@ def _group_items(written: Sequence[exp.Expr], rows: Rows, items: Sequence[Item],
     for each in written:
         inner = each.unnest()
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            number = int(inner.this) if str(inner.this).isdigit() else 0
+            number = int(inner.this) if str(inner.this).isdecimal() else 0
             if not 1 <= number <= len(items):
                 raise tr.statement.refused(
                     each, f"GROUP BY {inner.this}: there is no such column.", f"There are {len(items)}."

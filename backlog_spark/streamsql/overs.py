@@ -325,7 +325,7 @@ def _rows(tr: Translation, call: exp.Window, start: exp.Expr | str | None) -> in
         return 0
     if start == "UNBOUNDED":
         return "unbounded"
-    if isinstance(start, exp.Literal) and not start.is_string and str(start.this).isdigit():
+    if isinstance(start, exp.Literal) and not start.is_string and str(start.this).isdecimal():
         return int(start.this)
     raise tr.statement.refused(call, "the frame does not begin at a number of rows.", f"Write {_FORM}.")
 

@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from backlog_spark.common.sql_dialect import StreamFlink, StreamSpark
 from backlog_spark.errors import BacklogError
-from backlog_spark.streamsql.refusals import SqlError, Statement
+from backlog_spark.streamsql.refusals import SqlError, Statement, nesting_refused
 
 __all__ = ["Dialect", "parsed"]
 
@@ -21,9 +21,12 @@ Dialect = Literal["spark", "flink"]
 # Keywords that name a function when a parenthesis follows.
 _FUNCTIONS: Final = (TokenType.WINDOW, TokenType.SESSION)
 _WITH_UNIT: Final = ("dateadd", "datediff", "date_add", "date_diff", "timestampadd", "timestampdiff")
+# They are refused before the parser, which logs the texts of those that it does not know. They may have passwords.
+_NO_QUERIES: Final = ("ALTER", "CALL", "COMMENT", "CREATE", "DROP", "EXPLAIN", "GRANT", "KILL", "REVOKE", "SET", "SHOW")
 _NO_ITEM: Final = (TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON)
 
 
+@nesting_refused()
 def parsed(text: str, dialect: Dialect = "spark") -> tuple[Statement, exp.Query]:
     """A query's tree.
 
@@ -44,6 +47,8 @@ def parsed(text: str, dialect: Dialect = "spark") -> tuple[Statement, exp.Query]
     reader = StreamFlink() if dialect == "flink" else StreamSpark()
     try:
         tokens = reader.tokenize(text)
+        if tokens and tokens[0].text.upper() in _NO_QUERIES:
+            raise _no_query(statement, tokens[0])
         _prepare(statement, tokens)
         trees = reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
     except SqlglotError as error:
@@ -56,13 +61,17 @@ def parsed(text: str, dialect: Dialect = "spark") -> tuple[Statement, exp.Query]
         statement.only(tree, "this")
         tree = tree.this
     if not isinstance(tree, exp.Select | exp.SetOperation):
-        raise statement.refused_at(
-            tokens[0].start,
-            f"{tokens[0].text.upper()} is no query.",
-            "Write a SELECT, and choose its target with .write(…).to(sink).",
-        )
+        raise _no_query(statement, tokens[0])
     _mark_units(tree)
     return statement, tree
+
+
+def _no_query(statement: Statement, first: Token) -> SqlError:
+    return statement.refused_at(
+        first.start,
+        f"{first.text.upper()} is no query.",
+        "Write a SELECT, and choose its target with .write(…).to(sink).",
+    )
 
 
 def _mark_units(tree: exp.Query) -> None:

@@ -30,6 +30,7 @@ from backlog_spark.streamsql.own_aggregates import as_over
 from backlog_spark.streamsql.parsing import Dialect, parsed
 from backlog_spark.streamsql.qualify import around_windows
 from backlog_spark.streamsql.ranked_rows import first_rows
+from backlog_spark.streamsql.refusals import nesting_refused
 from backlog_spark.streamsql.rows import Rows, column_of, text_of
 from backlog_spark.streamsql.set_operations import set_operation
 from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
@@ -107,6 +108,17 @@ def sql(
     if dialect not in get_args(Dialect):
         raise SettingError("dialect", dialect, "is not a dialect of SQL here.", 'Write "spark" or "flink".')
     register_functions(spark, functions or {})
+    return _stream(spark, query, dialect, given, lookups)
+
+
+@nesting_refused()
+def _stream(
+    spark: SparkSession,
+    query: str,
+    dialect: Dialect,
+    given: Mapping[str, tuple[str, BacklogStream]],
+    lookups: Mapping[str, LookupTable],
+) -> BacklogStream:
     statement, tree = parsed(query, dialect)
     rewrite(statement, tree, spark.catalog.functionExists, dialect)
     tr = Translation(statement, Schemas(spark), given, lookups)

@@ -15,7 +15,8 @@ from sqlglot.optimizer.simplify import simplify
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import IMPLIED
-from backlog_spark.model.nodes import KeyedNode, with_changes
+from backlog_spark.model.nodes import KeyedNode
+from backlog_spark.model.trees import with_changes
 from backlog_spark.operators.aggregates.base import is_orderable
 from backlog_spark.operators.aggregates.ordered import FirstRow
 from backlog_spark.operators.over.functions import OverFunction
@@ -185,7 +186,7 @@ def _most(condition: exp.Expr, name: str, table: str, *, qualified: bool) -> int
     if column.table.lower() not in ((table.lower(),) if qualified else (table.lower(), "")):
         return None
     constant = simplify(bound.copy(), dialect="spark") if not bound.find(exp.Column) else bound
-    if not isinstance(constant, exp.Literal) or constant.is_string or not constant.name.isdigit():
+    if not isinstance(constant, exp.Literal) or constant.is_string or not constant.name.isdecimal():
         return None
     return int(constant.name) - isinstance(condition, exp.LT | exp.GT)
 

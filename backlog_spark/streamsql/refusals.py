@@ -13,7 +13,22 @@ from sqlglot import exp
 from backlog_spark.common.failure_causes import first_line, next_step
 from backlog_spark.errors import BacklogError
 
-__all__ = ["SqlError", "Statement", "Typed", "unlogged"]
+__all__ = ["SqlError", "Statement", "Typed", "nesting_refused", "unlogged"]
+
+
+@contextmanager
+def nesting_refused() -> Iterator[None]:
+    """Refuses what is nested deeper than Python's stack.
+
+    Raises
+    ------
+    SqlError
+    """
+    try:
+        yield
+    except RecursionError:
+        # Of thousands of frames none says more.
+        raise SqlError("the statement is nested too deeply.", "Cut it into several views or streams.") from None
 
 
 class SqlError(BacklogError):

@@ -17,7 +17,7 @@ from sqlglot import exp
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE
-from backlog_spark.model.nodes import apart_from
+from backlog_spark.model.trees import apart_from
 from backlog_spark.spi.registry import KEEPS_METADATA
 from backlog_spark.streamsql.grouping import distinct
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of

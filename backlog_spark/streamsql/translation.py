@@ -13,7 +13,8 @@ from backlog_spark.api.lookup import LookupTable
 from backlog_spark.api.streams import BacklogStream
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, MARK
-from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
+from backlog_spark.model.nodes import KeyedNode, Node, TransformNode
+from backlog_spark.model.trees import state_name
 from backlog_spark.model.watermarks import PROCESSING_TIME
 from backlog_spark.spark.plan.schemas import Schemas
 from backlog_spark.streamsql.refusals import Statement, unlogged

@@ -281,7 +281,7 @@ def read_history(events: Sequence[dict[str, Any]], *, runs: bool | None = None) 
     spans = _spans(events)
     modes = [span.mode for span in spans if span.mode != NOT_RUNNING]
     return History(
-        query=str(events[-1]["query"]) if events else "",
+        query=str(events[-1].get("query", "")) if events else "",
         status=status_of(last, runs=runs),
         error=str(last.get("error", "")),
         mode=modes[-1] if modes else "unknown",
@@ -319,7 +319,7 @@ def _batch(line: dict[str, Any]) -> Batch:
         backlog=is_backlog,
         began=began,
         ended=began + took,
-        work_ms=figures.work_ms({**line.get("parts_ms", {}), "triggerExecution": took}, is_backlog),
+        work_ms=figures.work_ms({**(line.get("parts_ms") or {}), "triggerExecution": took}, is_backlog),
         interval_ms=line.get("interval_ms"),
         behind=sum(behind) if behind else figures.rows_left(line.get("backlog_rows") or 0, line.get("backlog_total")),
         oldest_s=waits[0],

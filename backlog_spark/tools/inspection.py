@@ -38,13 +38,13 @@ def inspected(checkpoint: StoredCheckpoint) -> dict[str, Any]:
     """
     events = checkpoint.events
     history = read_history(events)
-    formats = {source["name"]: source["format"] for source in newest(events, "start").get("sources", ())}
+    formats = {source["name"]: source.get("format") for source in newest(events, "start").get("sources") or ()}
     started, last = newest(events, "start"), newest(events, "batch")
-    declared = [source["name"] for source in started.get("sources", ())]
+    declared = [source["name"] for source in started.get("sources") or ()]
     names = checkpoint.source_names or {str(number): name for number, name in enumerate(declared)}
     return {
         "location": checkpoint.location,
-        "query": events[-1]["query"] if events else None,
+        "query": events[-1].get("query") if events else None,
         "identity": checkpoint.identity,
         "status": _status(newest(events, *LIFE), checkpoint.driver_runs),
         "mode": _mode(checkpoint, events),
@@ -94,16 +94,23 @@ def shown(found: dict[str, Any]) -> list[Table]:
         told = f"{in_words(fresh['median'])}, 95 % within {in_words(fresh['p95'])}"
         rows.append(("freshness", f"{told}, in the newest {fresh['batches']:,} live batches"))
     if last := found["last_batch"]:
-        rows.append(("last batch", f"{last['at'][:19]}, {last['rows']:,} rows in {in_words(last['took_ms'] / 1000)}"))
+        rows.append(
+            (
+                "last batch",
+                f"{last['at'][:19]}, {last['rows'] or 0:,} rows in {in_words((last['took_ms'] or 0) / 1000)}",
+            )
+        )
     if found["intervals_ms"]:
         during = found["intervals_ms"]["during_backlog"]
         shown_during = "not set" if during is None else format_duration(during)
-        rows.append(("interval", f"{format_duration(found['intervals_ms']['normal'])}, during backlog {shown_during}"))
+        normal = found["intervals_ms"]["normal"]
+        shown_normal = "unknown" if normal is None else format_duration(normal)
+        rows.append(("interval", f"{shown_normal}, during backlog {shown_during}"))
     if found["started"]:
         started = found["started"]
         rows.append(("last start", f"{started['at'][:19]}, Spark {started['spark']}, Python {started['python']}"))
     if found["restarts"]:
-        rows.append(("restarts", f"{len(found['restarts'])}, last: {found['restarts'][-1]['error']}"))
+        rows.append(("restarts", f"{len(found['restarts'])}, last: {found['restarts'][-1].get('error', 'unknown')}"))
     rows += [(f"{name}/", f"{s['bytes']:,} bytes in {s['files']:,} files") for name, s in found["sizes"].items()]
     sources = [
         (
@@ -114,7 +121,12 @@ def shown(found: dict[str, Any]) -> list[Table]:
         if source["name"] or not found["query"]  # else it is a source of our own, such as the state handed over
     ]
     switches = [
-        ("start" if switch["batch"] is None else str(switch["batch"]), switch["at"][:19], switch["mode"], switch["why"])
+        (
+            "start" if switch["batch"] is None else str(switch["batch"]),
+            switch["at"][:19],
+            switch["mode"],
+            switch.get("why", ""),
+        )
         for switch in found["switches"][-_LAST_SWITCHES:]
     ]
     tables = [

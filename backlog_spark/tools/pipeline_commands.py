@@ -176,6 +176,7 @@ def _tables(tables: Sequence[FoundTable]) -> Table:
 @click.option("--brokers", help="Instead of a database, or after the files: Kafka's brokers, such as kafka:9092.")
 @click.option("--topic", help="With --brokers: the topic. Its records are JSON.")
 @click.option("--schema", help="The columns: 'id BIGINT, at TIMESTAMP'. Parquet and ORC have their own.")
+@click.option("--sink", default="", help="Type of the target, such as iceberg_upsert or jdbc_upsert.")
 @click.option("--root", default="lake", show_default=True, help="Directory or URL of targets and checkpoint.")
 @click.option("--name", default="pipeline", show_default=True, help="Name of the pipeline.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write, instead of stdout.")
@@ -191,6 +192,7 @@ def init(
     brokers: str | None,
     topic: str | None,
     schema: str | None,
+    sink: str,
     root: str,
     name: str,
     output: str | None,
@@ -201,9 +203,14 @@ def init(
 
     For a database give --host, --user and --tables. For files, or Kafka, or files and then Kafka, give --files, or
     --brokers and --topic, or all three. Exit status 1 if something is there that would fail; the file says what.
+
+    By default the target is Delta. --sink writes the section of any other type, with values for you to change.
     """
     from backlog_spark.pipelines.first_file import first_file, stream_file
+    from backlog_spark.pipelines.first_sinks import check_sink
 
+    if sink:
+        check_sink(sink)
     if output and Path(output).exists() and not force:
         raise BacklogError(f"{output} exists.", "Name another file, or add --force.")
     root = root.rstrip("/")
@@ -212,7 +219,7 @@ def init(
             raise click.UsageError("Give either a database, or files and Kafka: one source for one file.")
         options = _of_stream(files, brokers, topic, schema)
         found = _examined("hybrid", options, {"metadataLocation": f"{root}/_checkpoints/{name}/backlog"})
-        text = stream_file(found, options, name=name, root=root)
+        text = stream_file(found, options, name=name, root=root, sink=sink or "delta_append")
     else:
         if not (host and user and tables):
             missing = [flag for flag, value in (("--host", host), ("--user", user), ("--tables", tables)) if not value]
@@ -221,7 +228,7 @@ def init(
             )
         connection = {"host": host, "port": str(port), "user": user}
         found = _of_database(connection, password_env, tables)
-        text = first_file(found, connection, password_env, tables, name=name, root=root)
+        text = first_file(found, connection, password_env, tables, name=name, root=root, sink=sink)
     fails = [finding for finding in (*found.findings, *found.first) if finding.severity == "error"]
     if output:
         Path(output).write_text(text, encoding="utf-8")
@@ -355,12 +362,13 @@ def _comparison(results: Sequence[Verification]) -> Table:
 @click.option("--max-rows-per-second", type=click.IntRange(1), help="Limits the load on the source.")
 @_json
 def verify(file: str, repair: bool, max_rows_per_second: int | None, as_json: bool) -> None:
-    """Compare the Delta tables of the pipeline in FILE with their source.
+    """Compare the tables that the pipeline in FILE keeps with their source.
 
     Exit status 1 if they differ. FILE is pipeline.yaml by default.
     """
     from backlog_spark.pipelines.parsing import load
-    from backlog_spark.pipelines.running import session_for, verified
+    from backlog_spark.pipelines.running import session_for
+    from backlog_spark.pipelines.verifying import verified
 
     pipeline = load(file)
     results = verified(pipeline, session_for(pipeline), repair=repair, max_rows_per_second=max_rows_per_second)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from backlog_spark.common.stored_values import reading_stored
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.pipelines.locations import opened
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
@@ -15,6 +16,7 @@ from backlog_spark.spark.checkpoint.driver_claim import DIRECTORY as CLAIMS
 from backlog_spark.spark.checkpoint.driver_claim import newest_claim, runs
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spi.offset_flags import parse_offset
+from backlog_spark.tools.event_lines import event_of
 
 __all__ = ["SourceOffset", "StoredCheckpoint"]
 
@@ -97,7 +99,7 @@ class StoredCheckpoint:
     def identity(self) -> str | None:
         """The id under which sinks store this query's batches; None for a plain Spark query."""
         found = parse_offset(self._text("backlog/identity.json") or "")
-        return found.get("id") if found else None
+        return str(found["id"]) if found and found.get("id") is not None else None
 
     @cached_property
     def sources(self) -> list[SourceOffset]:
@@ -117,7 +119,10 @@ class StoredCheckpoint:
         versions = {int(found[1]) for name in self._names("backlog") if (found := _LAYOUT.fullmatch(name))}
         text = self._text(f"backlog/sources-{max(versions)}.json") if versions else None
         layout = parse_offset(text or "")
-        return layout and {str(at): name for at, name in zip(layout["positions"], layout["names"], strict=True)}
+        with reading_stored("backlog/sources-<n>.json of the checkpoint"):
+            return layout and {
+                str(at): str(name) for at, name in zip(layout["positions"], layout["names"], strict=True)
+            }
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -162,14 +167,14 @@ class StoredCheckpoint:
         return found
 
     def _event(self, line: str) -> dict[str, Any] | None:
-        """None for a line that a crash of the machine has torn."""
-        event = parse_offset(line)
-        if event is not None and (version := event["v"]) > VERSION:
+        """None for a line that a crash of the machine has torn, or that is damaged in another way."""
+        found = parse_offset(line) or {}
+        if type(version := found.get("v")) is int and version > VERSION:
             raise BacklogError(
                 f"The event log of {self.location} has version {version}; this command reads {VERSION}.",
                 "Use the version of backlog_spark that the query runs with.",
             )
-        return event
+        return event_of(line)
 
     def size(self, name: str) -> tuple[int, int]:
         """Bytes and number of all files in a directory."""
@@ -191,4 +196,4 @@ class StoredCheckpoint:
             content: bytes = self._files.cat_file(f"{self._root}/{name}")
         except FileNotFoundError:  # never written, or removed meanwhile
             return None
-        return content.decode()
+        return content.decode(errors="replace")

@@ -23,13 +23,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.spark.plan.batch_frames import persisted
 from backlog_spark.spi.tables_at import TablesAt
-from backlog_spark.verification import delta_repair as steps
-from backlog_spark.verification.delta_rows import TargetVersion, rows_at
+from backlog_spark.verification import targets as steps
 from backlog_spark.verification.reading import ChangedKeys
 from backlog_spark.verification.row_comparison import DOUBLED, EXTRA, is_same
+from backlog_spark.verification.targets import TargetTable, TargetVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,7 +45,7 @@ class BothSides:
     Parameters
     ----------
     spark : SparkSession
-    sink : DeltaSink
+    table : TargetTable
     target : TargetVersion
     tables : TablesAt
     offset : mapping
@@ -56,7 +55,7 @@ class BothSides:
     """
 
     spark: SparkSession
-    sink: DeltaSink
+    table: TargetTable
     target: TargetVersion
     tables: TablesAt
     offset: Mapping[str, Any]
@@ -90,10 +89,12 @@ class Repair:
 
     def stopped(self, wrong: DataFrame) -> None:
         """Repair the keys in ``wrong``, which are rows of `compared`, while nobody writes to the target."""
-        steps.repair(self._at.target, self._steps(wrong), self._keys)
+        self._at.table.check_repair(wrong, self._at.target)
+        self._at.table.repair(self._at.target, self._steps(wrong), self._keys)
 
     def between_batches(self, wrong: DataFrame, query: BacklogQuery, *, doubles: bool) -> None:
         """Repair them while the query runs. ``doubles``: the target has some of them more than once."""
+        self._at.table.check_repair(wrong, self._at.target)
         made = self._steps(wrong)
         with persisted(made):
             made.count()
@@ -109,7 +110,7 @@ class Repair:
                         left = made.join(F.broadcast(changed), self._same(made, changed), "left_anti")
                         if doubles:
                             left = left.unionAll(self._single(wrong, changed, target))
-                        steps.repair(target, left, self._keys)
+                        self._at.table.repair(target, left, self._keys)
 
     def _steps(self, wrong: DataFrame) -> DataFrame:
         """The steps that give the keys their rows at the compared position."""
@@ -119,13 +120,15 @@ class Repair:
         step = F.when(there["kind"] == DOUBLED, steps.INSERT).otherwise(steps.UPDATE).alias(steps.STEP)
         rows = source.join(there, is_same(there, source, self._keys), "inner")
         made = rows.select(*(source[quoted(name)].alias(name) for name in self._names), step)
-        gone = wrong.where(F.col("kind").isin(EXTRA, DOUBLED))
-        return made.unionAll(self._gone(gone.select(*(F.col("key").getField(n).alias(n) for n in self._keys))))
+        for kind, how in ((EXTRA, steps.REMOVE), (DOUBLED, steps.DELETE)):
+            keys = wrong.where(F.col("kind") == kind).select(*(F.col("key").getField(n).alias(n) for n in self._keys))
+            made = made.unionAll(self._gone(keys, how))
+        return made
 
-    def _gone(self, keys: DataFrame) -> DataFrame:
-        """A `DELETE` for each of these keys."""
+    def _gone(self, keys: DataFrame, step: str) -> DataFrame:
+        """A step without values for each of these keys."""
         empty = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._values]
-        return keys.select("*", *empty, F.lit(steps.DELETE).alias(steps.STEP))
+        return keys.select("*", *empty, F.lit(step).alias(steps.STEP))
 
     def _changed(self, wrong: DataFrame, since: Mapping[str, Any], until: Mapping[str, Any]) -> DataFrame:
         """The wrong keys with rows of the stream between two offsets."""
@@ -137,12 +140,13 @@ class Repair:
         """Steps for doubled keys that were changed. The change gave all their rows the same values. One row stays."""
         doubled = wrong.where(F.col("kind") == DOUBLED)
         again = changed.join(F.broadcast(doubled), is_same(doubled, changed, self._keys), "left_semi")
-        rows = rows_at(self._at.spark, self._at.sink, target, self._at.tables.key)
+        rows = self._at.table.rows(self._at.spark, target, self._names, self._at.tables.key)
         rows = rows.join(F.broadcast(again), self._same(rows, again), "left_semi").dropDuplicates(self._keys)
         made = rows.select(
             *(F.col(quoted(name)).alias(name) for name in self._names), F.lit(steps.INSERT).alias(steps.STEP)
         )
-        return made.unionAll(self._gone(again.select(*(F.col(quoted(name)).alias(name) for name in self._keys))))
+        keys = again.select(*(F.col(quoted(name)).alias(name) for name in self._keys))
+        return made.unionAll(self._gone(keys, steps.DELETE))
 
     def _same(self, one: DataFrame, other: DataFrame) -> Column:
         return functools.reduce(operator.and_, [one[quoted(k)].eqNullSafe(other[quoted(k)]) for k in self._keys])

@@ -54,7 +54,8 @@ class Verification:
     target : str
         Location of the target.
     version : int
-        The version of the target that was compared.
+        The version of the target that was compared: of a Delta table, the snapshot of an Iceberg table, or the newest
+        batch in a database.
     batch_id : int
         The query's newest batch in it.
     position : str

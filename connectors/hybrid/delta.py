@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,33 +16,19 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
+from backlog_spark.common.stores import FileFound, LocalStore, Store, scheme_of, store_of
 from backlog_spark.errors import BacklogError, SettingError
 
 from .files.bitmaps import packed
 from .files.columnar import ParquetFormat
-from .files.entries import DataFile, Names
+from .files.entries import DataFile
 from .files.listed import ListedPhase
 from .files.options import DeltaOptions
 from .files.sparktypes import spark_schema
-from .files.stores import FileFound, LocalStore, Store, scheme_of, store_of
 from .phases import Position
+from .table.fields import chars_of, names_of, unsupported
 
 __all__ = ["DeltaPhase"]
-
-# Where Spark's tables keep the type of a column of type CHAR, which Delta does not have.
-_CHAR_TYPE, _CHAR = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"char\((\d+)\)")
-
-# Table features that do not matter to a reader of one version, or that this module supports. (Delta protocol, "Table
-# Features")
-_FEATURES = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-}
 
 
 class DeltaPhase(ListedPhase):
@@ -97,6 +82,11 @@ class DeltaPhase(ListedPhase):
         return self._files_of(self._table(self.options.version, self.options.time))
 
     def _fixed(self, position: Position) -> dict[str, Any]:
+        if "form" in position:
+            raise BacklogError(
+                f"The checkpoint's position in the phase {self.name} was made with discovery=continuous.",
+                "Set discovery=continuous, or start with a new checkpoint.",
+            )
         return {"table": position["table"], "version": position["version"]}
 
     def _list(self, position: Position) -> Sequence[DataFile]:
@@ -160,10 +150,12 @@ class DeltaPhase(ListedPhase):
             return store_of(self.options.path, {})[1]
         return self.options.path
 
+    def _prefix(self) -> str:
+        """What the store's paths have before those in the table."""
+        return "" if isinstance(self._store(), _TableStore) else self._root().rstrip("/") + "/"
+
     def _check_features(self, table: DeltaTable) -> None:
-        unknown = sorted(set(table.protocol().reader_features or ()) - _FEATURES)
-        if table.metadata().configuration.get("delta.columnMapping.mode", "none") == "id":
-            unknown.append("columnMapping by id")
+        unknown = unsupported(table.protocol().reader_features or (), table.metadata().configuration)
         if unknown:
             raise BacklogError(
                 f"The Delta table {self.options.path} has features that are not supported here: {', '.join(unknown)}.",
@@ -173,10 +165,10 @@ class DeltaPhase(ListedPhase):
     def _files_of(self, table: DeltaTable) -> list[DataFile]:
         actions = pa.table(table.get_add_actions(flatten=True))
         fields = json.loads(table.schema().to_json())["fields"]
-        names, chars = _names(fields), _chars(fields)
+        names, chars = names_of(fields), chars_of(fields)
         has_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         kept = _kept(table) if has_deleted else {}
-        prefix = "" if isinstance(self._store(), _TableStore) else self._root().rstrip("/") + "/"
+        prefix = self._prefix()
         partitions = {
             column: actions.column(f"partition.{column}").cast(pa.string()).to_pylist()
             for column in table.metadata().partition_columns
@@ -212,33 +204,6 @@ class DeltaPhase(ListedPhase):
         return [file for _, file in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].path))]
 
 
-def _chars(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
-    """Columns of type CHAR(n), with n. Spark pads them also when it reads: other writers do not."""
-    kinds = ((column["name"], _CHAR.fullmatch(column["metadata"].get(_CHAR_TYPE, ""))) for column in fields)
-    return tuple((name, int(kind[1])) for name, kind in kinds if kind)
-
-
-def _names(fields: Sequence[Mapping[str, Any]]) -> tuple[Names, ...]:
-    """Names of columns in the files of a table with column mapping; empty without column mapping."""
-    found: list[Names] = []
-    for column in fields:
-        own = column["metadata"].get("delta.columnMapping.physicalName", column["name"])
-        inner = _names_in(column["type"])
-        if own != column["name"] or inner:
-            found.append((own, column["name"], inner))
-    return tuple(found)
-
-
-def _names_in(kind: Any) -> tuple[Names, ...]:
-    if not isinstance(kind, dict):
-        return ()
-    if kind["type"] == "struct":
-        return _names(kind["fields"])
-    parts = {"array": {"element": "elementType"}, "map": {"key": "keyType", "value": "valueType"}}.get(kind["type"], {})
-    named = ((part, _names_in(kind[key])) for part, key in parts.items())
-    return tuple((part, part, inner) for part, inner in named if inner)
-
-
 def _kept(table: DeltaTable) -> dict[str, npt.NDArray[np.bool_]]:
     """For files with deleted rows: which rows are kept, by the file's path in the table."""
     found = {}
@@ -264,7 +229,7 @@ class _TableStore(Store):
         found = self._system.get_file_info(path)
         if found.type == pafs.FileType.NotFound:
             return None
-        return FileFound(path, found.type == pafs.FileType.Directory, found.size or 0, "", 0.0)
+        return FileFound(path, found.type == pafs.FileType.Directory, found.size or 0, str(found.mtime_ns or ""), 0.0)
 
     def children(self, path: str) -> list[FileFound]:
         infos = self._system.get_file_info(pafs.FileSelector(path, allow_not_found=True))

@@ -11,7 +11,7 @@ from backlog_spark.spi.examination import Examination, Finding, Severity
 
 from .options import HybridOptions
 from .phases import Outlook, Phase
-from .source import HybridDataSource, check_columns, columns_of, make_phases, names_of
+from .source import HybridDataSource, check_columns, make_phases, names_of
 
 __all__ = ["examine"]
 
@@ -51,11 +51,12 @@ def examine(options: Mapping[str, str]) -> Examination:
 def _columns(options: Mapping[str, str], parsed: HybridOptions, phases: Sequence[Phase]) -> list[Finding]:
     """What is wrong with the columns. Types in DDL are not looked at: only Spark can read them."""
     try:
-        declared = HybridDataSource(dict(options)).schema()
+        source = HybridDataSource(dict(options))
+        declared = source.schema_of(parsed, stores=False)
         if isinstance(declared, str):
             check_columns(phases, pa.schema([(name, pa.null()) for name in names_of(parsed.schema)]), with_types=False)
             return []
-        columns = columns_of(declared, parsed.metadata)
+        columns = source.columns_of(declared, parsed, phases)
         for phase in phases:
             phase.open(columns)
         check_columns(phases, columns.data)

@@ -73,7 +73,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "files": Kind("files.phase", "FilePhase", "files.options", "FileOptions", ("fs.",), "files"),
-    "delta": Kind("delta", "DeltaPhase", "files.options", "DeltaOptions", ("fs.",), "files"),
+    "files": Kind("files.kind", "file_phase", "files.options", "FileOptions", ("fs.",), "files"),
+    "delta": Kind("table.kind", "delta_phase", "files.options", "DeltaOptions", ("fs.",), "files"),
     "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.options", "KafkaOptions", ("kafka.", "fs."), "kafka"),
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from backlog_spark.common.stored_values import checked, reading_stored
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.offset_flags import NO_ROWS_YET
 
@@ -94,25 +95,29 @@ class HybridOffset:
         Raises
         ------
         BacklogError
-            For an offset of another version.
+            For an offset of another version, or a damaged one.
         """
         if data.get("version") != _VERSION:
             raise BacklogError(
                 f"The checkpoint has offsets of version {data.get('version')} of hybrid; this is version {_VERSION}.",
                 "Use the release that made it, or start with a new checkpoint.",
             )
-        return cls(
-            tuple(data["phases"]),
-            data["phase"],
-            data["position"],
-            tuple(data["ended"]),
-            data["isBacklog"],
-            data["isProcessingBacklog"],
-            data["isFinished"],
-            data["rows"],
-            data["rowsBefore"],
-            data.get("total"),
-            data.get("pinned", {}),
-            data.get("fixedAt"),
-            data.get(NO_ROWS_YET) is True,
-        )
+        with reading_stored("The offset of hybrid in the checkpoint"):
+            found = cls(
+                tuple(data["phases"]),
+                data["phase"],
+                data["position"],
+                tuple(data["ended"]),
+                data["isBacklog"],
+                data["isProcessingBacklog"],
+                data["isFinished"],
+                data["rows"],
+                data["rowsBefore"],
+                data.get("total"),
+                data.get("pinned", {}),
+                data.get("fixedAt"),
+                data.get(NO_ROWS_YET) is True,
+            )
+            if len(found.ended) != found.phase or not 0 <= found.phase < len(found.phases):
+                raise ValueError(f"{len(found.ended)} phases have ended before phase {found.phase}")
+            return checked(found)

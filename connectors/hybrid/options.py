@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.kafka_security import SECRET_NAMES
 from backlog_spark.spi.options import Option, choice, flag, option, options_of, parsed, text, values
 from backlog_spark.spi.user_options import UserOptions, unknown_option
 
-from .decode.options import CSV, FORMATS, DecodeOptions
+from .changes.options import CHANGE_COLUMNS, CHANGE_FORMATS, OF_CHANGES
+from .decode.keys import KeyOptions
+from .decode.options import CSV, FORMATS, DecodeOptions, parse
 from .kafka.options import KafkaOptions
-from .kafka.security import SECRET_NAMES
 from .kinds import KINDS
 from .needed import NeededColumns
 from .phases import METADATA
@@ -23,11 +25,15 @@ __all__ = ["SECRETS", "HybridOptions"]
 
 _OF_PHASE = "phase."
 _FORMAT = "valueFormat"
+_FEED = "readChangeFeed"
 _DECODE = {o.name.lower() for o in options_of(DecodeOptions)}
+_OF_KEY = {o.name.lower() for o in options_of(KeyOptions)}
 _CSV = {o.name.lower() for o in CSV}
 _TEXT = ("json", "csv")  # formats of files that hold records
 _ROWS = ("maxRowsPerBatch", "maxOffsetsPerTrigger")
 _MAX_ROWS = 1_000_000
+_MIN_ROWS = "minOffsetsPerTrigger"
+_MAX_DELAY_MS = 15 * 60_000
 
 
 def _phases(given: UserOptions, option: str) -> tuple[tuple[str, str], ...]:
@@ -49,8 +55,22 @@ def _phases(given: UserOptions, option: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _are_changes(given: UserOptions) -> bool:
+    """Whether the records of a topic are changes."""
+    form = given.text(_FORMAT).strip().lower()
+    return form in CHANGE_FORMATS and any(kind == "kafka" for _, kind in _phases(given, "phases"))
+
+
+def _reads_feed(given: UserOptions) -> bool:
+    """Whether the last phase reads the changes of a Delta table."""
+    name, kind = _phases(given, "phases")[-1]
+    own = f"{_OF_PHASE}{name}.{_FEED}"
+    return kind == "delta" and given.flag(own if given.has(own) else _FEED, False)
+
+
 def _metadata(given: UserOptions, option: str) -> tuple[str, ...]:
-    text = given.text(option)
+    changes = _are_changes(given) or _reads_feed(given)
+    text = given.text(option, ", ".join(CHANGE_COLUMNS) if changes else "")
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in names:
         if name not in METADATA:
@@ -59,6 +79,18 @@ def _metadata(given: UserOptions, option: str) -> tuple[str, ...]:
             )
         if names.count(name) > 1:
             raise SettingError("metadataColumns", text, f"names {name} twice.", "Name each column once.")
+    if changes and CHANGE_COLUMNS[0] not in names:
+        raise SettingError(
+            "metadataColumns", text, f"lacks {CHANGE_COLUMNS[0]}, which tells a delete from an insert.",
+            f"Name it too: {', '.join(CHANGE_COLUMNS)}.",
+        )  # fmt: skip
+    has_topic = any(kind == "kafka" for _, kind in _phases(given, "phases"))
+    for name in names if has_topic and not changes else ():
+        if name in OF_CHANGES:
+            raise SettingError(
+                "metadataColumns", text, f"{name} is a column of changes.",
+                f"Set valueFormat to one of {', '.join(CHANGE_FORMATS)}, or declare it in the schema as data.",
+            )  # fmt: skip
     return names
 
 
@@ -70,6 +102,24 @@ def _rows(given: UserOptions) -> int:
     for name, _ in found:
         return given.integer(name, _MAX_ROWS, 1, hint="Leave it out for 1000000.")
     return _MAX_ROWS
+
+
+def _min_rows(given: UserOptions, name: str) -> int | None:
+    """The offsets for which a live batch waits, if any."""
+    least = given.integer(name, None, 1)
+    if least is None:
+        return None
+    if all(kind != "kafka" for _, kind in _phases(given, "phases")):
+        raise SettingError(name, least, "is for a Kafka phase.", "Leave it out, or set the trigger's interval.")
+    if least > (most := _rows(given)):
+        raise SettingError(name, least, f"is above the {most} rows of a batch.", "Set maxOffsetsPerTrigger to more.")
+    return least
+
+
+def _max_delay(given: UserOptions, name: str) -> int:
+    if given.has(name) and not given.has(_MIN_ROWS):
+        raise SettingError(name, given.text(name), f"has no meaning without {_MIN_ROWS}.", f"Set {_MIN_ROWS} too.")
+    return given.duration(name, _MAX_DELAY_MS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +152,12 @@ class HybridOptions:
     """The columns of the stream, such as `id BIGINT, at TIMESTAMP`. `readStream.schema(…)` does the same. Parquet, ORC
     and Delta declare their own."""
     metadata: tuple[str, ...] = option(
-        "metadataColumns", _metadata, (), type="names", shown="none", bounds=", ".join(METADATA)
+        "metadataColumns",
+        _metadata,
+        (),
+        type="names",
+        shown=f"none; of changes {', '.join(CHANGE_COLUMNS)}",
+        bounds=", ".join(METADATA),
     )
     """Extra columns at the end that show where a row comes from. A column is NULL in phases that do not have it. A
     schema set with `readStream.schema(…)` must end with them. Columns with these names that are not listed here are
@@ -135,6 +190,15 @@ class HybridOptions:
     )
     # Whether the user set it. Then it also limits batches that are sized by time.
     max_rows_given: bool = parsed(lambda given: any(given.has(name) for name in _ROWS), default=False)
+    min_rows: int | None = option(
+        _MIN_ROWS, _min_rows, None, type="int", bounds="1..maxOffsetsPerTrigger", spark=_MIN_ROWS
+    )
+    """A live batch of Kafka waits until this many new offsets exist, or until `maxTriggerDelay` is over. Nothing waits
+    in backlog, with the trigger `availableNow`, in a phase with an end, or when the query has just started."""
+    max_delay_ms: int = option(
+        "maxTriggerDelay", _max_delay, _MAX_DELAY_MS, type="duration", shown="15 min", spark="maxTriggerDelay"
+    )
+    """Longest time since the last batch that `minOffsetsPerTrigger` delays the next one, if there are new offsets."""
     interval_ms: int | None = parsed(None, Option("interval", "duration"), default=None)
     """Batches of live data begin at multiples of it. A query's runner sets it. `execution.checkpointing.interval` works
     too."""
@@ -208,8 +272,10 @@ def _check_unused(given: UserOptions, decode: Mapping[str, str]) -> None:
     """Refuse wrong values also of options for another format than that of the phases, which nobody else reads."""
     texts = UserOptions({name: value for name, value in decode.items() if name.lower() not in _CSV})
     values(DecodeOptions, texts)
-    texts.choice(_FORMAT, FORMATS, FORMATS[-1])
-    for name in ("header", "multiLine"):
+    form = texts.choice(_FORMAT, FORMATS, FORMATS[-1])
+    if form == "raw" and not _OF_KEY.isdisjoint(name.lower() for name in decode):
+        parse({**decode, _FORMAT: form})
+    for name in ("header", "multiLine", "enforceSchema"):
         given.flag(name, False)
 
 
@@ -247,7 +313,7 @@ def _decode(kind: str, of_phase: Mapping[str, str], decode: Mapping[str, str]) -
     if kind == "files":
         form = _file_format(of_phase)
         own = {o: v for o, v in of_phase.items() if o.lower() in _DECODE}
-        lower = {_FORMAT.lower(), *(o.lower() for o in own)}
+        lower = {_FORMAT.lower(), *_OF_KEY, *(o.lower() for o in own)}
         rest = {o: v for o, v in decode.items() if o.lower() not in lower}
         return {**rest, **own, _FORMAT: form} if form in _TEXT else {}
     form = next((v for o, v in decode.items() if o.lower() == _FORMAT.lower()), "raw")

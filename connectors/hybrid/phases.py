@@ -18,12 +18,28 @@ from pyspark.sql.datasource import InputPartition
 from backlog_spark.spi.examination import Finding
 
 from .decode.base import Decoder
+from .evolution import Evolution
 from .needed import Fields
 
-__all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Outlook", "Phase", "Position", "Seen", "Step"]
+__all__ = [
+    "FILE",
+    "METADATA",
+    "OF_HISTORY",
+    "TIME",
+    "Columns",
+    "DecoderOf",
+    "Limit",
+    "Outlook",
+    "Phase",
+    "Position",
+    "Seen",
+    "Step",
+    "type_of",
+]
 
-# Makes the decoder for records with these columns. Pickled with the phase.
-DecoderOf = Callable[[pa.Schema], Decoder]
+# Makes the decoder for records with these columns; with a second argument, the last one is for values that do not fit.
+# Pickled with the phase.
+DecoderOf = Callable[..., Decoder]
 
 # A JSON object with a fixed order of its keys. It must be small, because each batch logs one.
 Position = dict[str, Any]
@@ -32,16 +48,37 @@ Position = dict[str, Any]
 # lack it; their rows are matched by key alone.
 TIME = b"backlog_spark.time"
 
+# The struct ``_metadata``, with the fields of Spark's own for files.
+FILE = pa.struct(
+    [
+        ("file_path", pa.string()),
+        ("file_name", pa.string()),
+        ("file_size", pa.int64()),
+        ("file_block_start", pa.int64()),
+        ("file_block_length", pa.int64()),
+        ("file_modification_time", pa.timestamp("us", "UTC")),
+    ]
+)
+
 # Metadata columns that a stream may ask for. NULL in phases without one. If not asked for, such a column is data.
 METADATA: dict[str, pa.DataType] = {
     "_phase": pa.string(),
     "_file": pa.string(),
+    "_metadata": FILE,
     "_topic": pa.string(),
     "_partition": pa.int32(),
     "_offset": pa.int64(),
     "_timestamp": pa.timestamp("us", "UTC"),
     "_key": pa.binary(),
+    "_change_type": pa.string(),
+    "_commit_timestamp": pa.timestamp("us", "UTC"),
+    "_commit_seq": pa.int64(),
+    "_database": pa.string(),
+    "_table": pa.string(),
 }
+
+# Rows of a history are inserts, and older than all changes.
+OF_HISTORY = {"_change_type": "insert", "_commit_seq": 0}
 
 
 @dataclass(frozen=True)
@@ -53,7 +90,7 @@ class Columns:
     data : pyarrow.Schema
         The declared data columns in Arrow's types (timestamps with zone in UTC, microseconds), all nullable.
     metadata : tuple of str
-        Names from `METADATA`. These columns follow the data.
+        Names from `METADATA`, after that of the column for rescued data if there is one. They follow the data.
     needed : mapping, optional
         The data columns that the query reads, each with the fields of a struct that it reads, or nothing for the whole
         column. Others may be NULL. Default: all.
@@ -62,11 +99,17 @@ class Columns:
     data: pa.Schema
     metadata: tuple[str, ...] = ()
     needed: Fields | None = None
+    evolution: Evolution | None = None
 
     @property
     def arrow(self) -> pa.Schema:
         """The schema of every batch of every phase."""
-        return pa.schema([*self.data, *(pa.field(name, METADATA[name]) for name in self.metadata)])
+        return pa.schema([*self.data, *(pa.field(name, type_of(name)) for name in self.metadata)])
+
+
+def type_of(metadata: str) -> pa.DataType:
+    """The type of a metadata column. The column for rescued data may have any name."""
+    return METADATA.get(metadata, pa.string())
 
 
 @dataclass(frozen=True)
@@ -77,9 +120,12 @@ class Limit:
     ----------
     rows : int or None
         About this many rows, and not fewer if there are as many; None: all rows.
+    least : int
+        An unbounded phase of a topic gives no live batch before this many new rows exist.
     """
 
     rows: int | None = None
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -165,8 +211,18 @@ class Phase(ABC):
     # its own.
     decoder_of: DecoderOf | None = None
 
+    # Whether `schema` infers columns, and does not only read those that the data declare.
+    infers_schema = False
+    # Whether `schema` and `inferred` store what they infer. False if the query is only looked at.
+    stores_schema = True
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def starts_in_backlog(self) -> bool:
+        """Whether a source whose first phase this is starts in backlog."""
+        return self.is_bounded
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:
@@ -174,6 +230,28 @@ class Phase(ABC):
 
         Called before `open`, in the order of the phases, if the stream was declared without a schema.
         """
+
+    def inferred(self) -> pa.Schema | None:
+        """The columns that values of the phase's data suggest; None if it does not look at them.
+
+        Called like `schema`, if no phase declares columns.
+        """
+        return None
+
+    def evolution(self, *, is_inferred: bool) -> Evolution | None:
+        """What the options say about fields that the schema does not have; None for a phase without such options.
+
+        Parameters
+        ----------
+        is_inferred : bool
+            Whether this phase has given the stream's columns as inferred ones.
+
+        Raises
+        ------
+        SettingError
+            If the options do not fit that.
+        """
+        return None
 
     def schema_at(self, position: Position) -> pa.Schema | None:
         """The result of `schema` at the start of the phase, if the position defines it and it can still be read."""
@@ -273,6 +351,12 @@ class Phase(ABC):
     def ended(self, position: Position) -> Mapping[str, Any]:
         """Information for the next phase. The planner calls it with the last position."""
         return {}
+
+    def committed(self, position: Position) -> None:  # noqa: B027 - most phases have nothing to do
+        """All rows up to a position of the phase are committed. Called by the planner, also several times.
+
+        Not called after each batch: a later call is for all batches before. Must not raise for what can be done later.
+        """
 
     def close(self) -> None:  # noqa: B027 - most phases have nothing to close
         """Close connections and files. Not always called: the process may be killed."""

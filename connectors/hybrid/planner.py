@@ -50,7 +50,9 @@ class HybridPlanner:
 
     def first(self) -> HybridOffset:
         """The offset before everything. The first batch decides where the first phase begins, and logs it."""
-        return HybridOffset(self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].is_bounded)
+        return HybridOffset(
+            self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].starts_in_backlog
+        )
 
     def begun(self, start: HybridOffset) -> HybridOffset:
         """Add the position where the first phase begins. Called only if there is none yet."""
@@ -137,7 +139,7 @@ class HybridPlanner:
             at = self._step(at, limit, now_ms)
             read = at.rows - before.rows
             if limit.rows is not None:
-                limit = Limit(limit.rows - read)
+                limit = replace(limit, rows=limit.rows - read)
             # All rows of a batch must have the same flag.
             is_full = limit.rows is not None and limit.rows <= 0
             if at.phase == before.phase or at.is_processing_backlog != flag or is_full:
@@ -181,6 +183,11 @@ class HybridPlanner:
             pinned=pinned,
             fixed_ms=at.fixed_ms if pinned else None,
         )
+
+    def committed(self, end: HybridOffset) -> None:
+        """Tell the phase that all rows up to an offset are committed."""
+        if end.position is not None:
+            self._phases[end.phase].committed(end.position)
 
     def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:
         """The parts of a batch, by phase. Always the same for the same offsets."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.pacing import BacklogSizer, Pacer, QueryBacklog
@@ -68,6 +69,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0, during, query)
         self._available_now = False
+        self._given_ms: float | None = None
 
     # -- planning, next to the driver ------------------------------------------------------------------------
 
@@ -81,6 +83,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        reached("plan")
         offset = HybridOffset.from_json(start)
         if not self._checked:
             self._planner.check(offset)
@@ -88,6 +91,9 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._planner.until_now(offset)
             self._check_columns(offset)
             self._checked = True
+        # Spark plans the next batch only when the one before is committed. It calls `commit` later still, and never for
+        # the last batch.
+        self._planner.committed(offset)
         if self._is_over(offset):
             return start
         now = time.time() * 1000
@@ -99,9 +105,12 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planner.begun(offset).to_json()
         whole = self._options.during_backlog_ms == 0
         rows = self._rows(in_backlog, limit, now)
-        end = self._planner.next(offset, Limit(rows), now, whole_backlog=whole)
+        least = 0 if in_backlog or self._available_now else self._least(now)
+        end = self._planner.next(offset, Limit(rows, least), now, whole_backlog=whole)
         if end == offset:
             return start
+        reached("planned")
+        self._given_ms = now
         if in_backlog and self._sizer is not None:
             self._sizer.started(end.rows - offset.rows, now)
         if not in_backlog:
@@ -124,6 +133,12 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._sizer.next_rows(now_ms)
         self._sizer.paused()
         return given
+
+    def _least(self, now_ms: float) -> int:
+        """For how many rows a live batch waits. The time is not in the offset, so the first batch never waits."""
+        if self._given_ms is None or not 0 <= now_ms - self._given_ms < self._options.max_delay_ms:
+            return 0
+        return self._options.min_rows or 0
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = HybridOffset.from_json(start), HybridOffset.from_json(end)
@@ -155,7 +170,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )  # fmt: skip
 
     def commit(self, end: dict[str, Any]) -> None:
-        pass
+        self._planner.committed(HybridOffset.from_json(end))
 
     def stop(self) -> None:
         for phase in self._phases:

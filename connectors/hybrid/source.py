@@ -23,10 +23,12 @@ from backlog_spark.spi.stream_only import StreamOnly
 
 from .decode import DecodeOptions, decoder
 from .decode import parse as parse_decode
+from .evolution import Evolution
+from .files.schemas.options import SchemaOptions
 from .kinds import KINDS
 from .needed import fields_of
 from .options import SECRETS, HybridOptions
-from .phases import METADATA, Columns, Phase
+from .phases import METADATA, Columns, Phase, type_of
 from .reader import HybridStreamReader
 
 __all__ = [
@@ -71,7 +73,7 @@ def make_phases(options: HybridOptions) -> list[Phase]:
                 "phases",
                 ", ".join(options.kinds),
                 f"{phase.name} is unbounded, so no phase can follow it.",
-                "Put it last, or bound it with endingOffsets.",
+                "Put it last, or give it an end: endingOffsets for Kafka, discovery=once for files.",
             )
     return phases
 
@@ -104,7 +106,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     phases = make_phases(parsed)
     _check_names(parsed.metadata, names_of(parsed.schema))
     return SourceInfo(
-        starts_in_backlog=phases[0].is_bounded,
+        starts_in_backlog=phases[0].starts_in_backlog,
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
         use_processing_time=parsed.by_clock,
     )
@@ -123,8 +125,8 @@ def check_start(options: Mapping[str, str]) -> None:
     declared = source.schema()
     parsed = HybridOptions.parse(options)
     schema = cast(StructType, StructType.fromDDL(declared)) if isinstance(declared, str) else declared
-    columns = columns_of(schema, parsed.metadata)
     phases = make_phases(parsed)
+    columns = source.columns_of(schema, parsed, phases)
     try:
         for phase in phases:
             phase.open(columns)
@@ -195,6 +197,8 @@ class HybridDataSource(StreamOnly):
     secrets: ClassVar[str] = SECRETS
     # The phase whose data declared the columns, if `schema` was called. Spark passes the object on to the reader.
     _declaring: int | None = None
+    # Whether that phase has inferred them.
+    _is_inferred = False
 
     @classmethod
     def name(cls) -> str:
@@ -202,53 +206,108 @@ class HybridDataSource(StreamOnly):
 
     def schema(self) -> StructType | str:
         options = HybridOptions.parse(dict(self.options))
-        declared = self._declared(options)
+        declared = self.schema_of(options)
         return declared if options.needed is None else options.needed.read
 
-    def _declared(self, options: HybridOptions) -> StructType | str:
-        """All columns."""
-        metadata = from_arrow_schema(pa.schema([(name, METADATA[name]) for name in options.metadata]))
+    def schema_of(self, options: HybridOptions, *, stores: bool = True) -> StructType | str:
+        """All columns, those of metadata last.
+
+        Parameters
+        ----------
+        options : HybridOptions
+        stores : bool
+            Whether an inferred schema is stored. Default true.
+        """
         if options.schema:
-            _check_names(options.metadata, names_of(options.schema))
-            more = "".join(f", {f.name} {f.dataType.simpleString()}" for f in metadata)
+            # The phases may not be complete yet: only a query has a place for their files.
+            about = {o.name.lower() for o in options_of(SchemaOptions)}
+            given = any(name.rpartition(".")[2].lower() in about for name in self.options)
+            evolution = _evolution(make_phases(options), None) if given else None
+            metadata = _metadata(options, evolution)
+            _check_names(metadata.names, names_of(options.schema))
+            names = [name if name in METADATA else f"`{name.replace('`', '``')}`" for name in metadata.names]
+            types = [field.dataType.simpleString() for field in from_arrow_schema(metadata)]
+            more = "".join(f", {name} {kind}" for name, kind in zip(names, types, strict=True))
             return options.schema + more
-        for index, phase in enumerate(make_phases(options)):
-            declared = phase.schema()
-            if declared is not None:
+        phases = make_phases(options)
+        for phase in phases:
+            phase.stores_schema = stores
+        for declare in (Phase.schema, Phase.inferred):
+            for index, phase in enumerate(phases):
+                declared = getattr(phase, declare.__name__)()
+                if declared is None:
+                    continue
                 self._declaring = index
-                _check_names(options.metadata, declared.names)
-                return StructType([*from_arrow_schema(declared), *metadata])
+                self._is_inferred = phase.infers_schema or declare is Phase.inferred
+                metadata = _metadata(options, _evolution(phases, index if self._is_inferred else None))
+                _check_names(metadata.names, declared.names)
+                return StructType([*from_arrow_schema(declared), *from_arrow_schema(metadata)])
         raise SettingError(
             "schema", None, f"none of the phases {', '.join(options.kinds)} declares its columns.",
             "Set .schema(…), or the option schema, such as \"id BIGINT, at TIMESTAMP\".",
         )  # fmt: skip
 
+    def columns_of(self, schema: StructType, options: HybridOptions, phases: Sequence[Phase]) -> Columns:
+        """Data and metadata columns of the stream's schema, and what happens to others."""
+        evolution = _evolution(phases, self._declaring if self._is_inferred else None)
+        found = columns_of(schema, options.metadata, evolution.rescued if evolution else "")
+        return replace(found, evolution=evolution)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = HybridOptions.parse(dict(self.options))
         phases = make_phases(options)
-        columns, read = columns_of(schema, options.metadata), None
-        if options.needed is not None:
+        if options.needed is None:
+            columns, read = self.columns_of(schema, options, phases), None
+        else:
             read = _arrow(schema)
-            columns = columns_of(options.needed.declared, options.metadata)
+            columns = self.columns_of(options.needed.declared, options, phases)
             columns = replace(columns, needed=fields_of(columns.arrow, read))
         for phase in phases:
             phase.open(columns)
         return for_this_spark(HybridStreamReader(options, phases, columns, self._declaring, read))
 
 
+def _evolution(phases: Sequence[Phase], inferring: int | None) -> Evolution | None:
+    """What happens to fields that the schema does not have. ``inferring``: the phase that has inferred it."""
+    if inferring is not None:
+        return phases[inferring].evolution(is_inferred=True)
+    found = (phase.evolution(is_inferred=False) for phase in phases)
+    return next((evolution for evolution in found if evolution is not None), None)
+
+
+def _metadata(options: HybridOptions, evolution: Evolution | None) -> pa.Schema:
+    """The columns after the data."""
+    rescued = [evolution.rescued] if evolution is not None and evolution.rescued else []
+    if rescued and rescued[0].lower() in METADATA:
+        raise SettingError(
+            "rescuedDataColumn",
+            rescued[0],
+            "is the name of a metadata column.",
+            "Name another column, or leave it out.",
+        )
+    return pa.schema([(name, type_of(name)) for name in (*rescued, *options.metadata)])
+
+
 def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC") if HAS_LIMITS else to_arrow_schema(schema)  # Spark 4.0: in UTC
 
 
-def columns_of(schema: StructType, asked: Sequence[str]) -> Columns:
-    """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last."""
+def columns_of(schema: StructType, asked: Sequence[str], rescued: str = "") -> Columns:
+    """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last.
+
+    ``rescued``: the column for rescued data, before those that are asked for; "": none.
+    """
     arrow = _arrow(schema)
     names = [f.name for f in arrow]
+    if rescued:
+        asked = [rescued, *asked]
     for name in asked:
         if name not in names:
+            setting = "rescuedDataColumn" if name == rescued else "metadataColumns"
             raise SettingError(
-                "metadataColumns", ",".join(asked), f"the schema that was set has no column {name!r}.",
-                f"Put `{name} {_type(name)}` at its end, or remove it from metadataColumns.",
+                setting, name if name == rescued else ",".join(asked),
+                f"the schema that was set has no column {name!r}.",
+                f"Put `{name} {_type(name)}` at its end, or remove it from {setting}.",
             )  # fmt: skip
     metadata = tuple(name for name in names if name in asked)
     data = [pa.field(f.name, f.type) for f in arrow if f.name not in asked]
@@ -258,7 +317,7 @@ def columns_of(schema: StructType, asked: Sequence[str]) -> Columns:
             f"The metadata columns {', '.join(metadata)} are not the last columns.", "Put them last in the schema."
         )
     for name in metadata:
-        if arrow.field(name).type != METADATA[name]:
+        if arrow.field(name).type != type_of(name):
             raise BacklogError(
                 f"The metadata column {name} is declared as {schema[name].dataType.simpleString()}.",
                 f"Declare it as {_type(name)}.",
@@ -268,17 +327,18 @@ def columns_of(schema: StructType, asked: Sequence[str]) -> Columns:
 
 def _type(metadata: str) -> str:
     """The Spark type of a metadata column."""
-    return _spark(pa.field(metadata, METADATA[metadata]))
+    return _spark(pa.field(metadata, type_of(metadata)))
 
 
 def _check_names(metadata: Sequence[str], data: Iterable[str]) -> None:
     """Refuse data with a column named like a requested metadata column, in any case as in Spark."""
     taken = {name.lower() for name in data}
     for name in metadata:
-        if name in taken:
+        if name.lower() in taken:
+            setting = "metadataColumns" if name in METADATA else "rescuedDataColumn"
             raise SettingError(
-                "metadataColumns", ",".join(metadata), f"the data also have a column {name!r}.",
-                "Remove it from metadataColumns, or set a schema without the data's column.",
+                setting, ",".join(metadata), f"the data also have a column {name!r}.",
+                f"Remove it from {setting}, or set a schema without the data's column.",
             )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backlog_spark.common.stored_values import checked, reading_stored
 from backlog_spark.errors import BacklogError
 from backlog_spark.spi.offset_flags import FILLS, NO_ROWS_YET
 from backlog_spark.spi.signals import HEARD
@@ -28,6 +29,8 @@ __all__ = ["NO_TABLE", "Offset", "RangeAgain", "SnapshotRange"]
 
 _VERSION = 2
 _LONG = 4_096  # characters
+# Of a part of an offset. The tables of 100,000 have some 200 MB.
+_MOST_INFLATED = 1 << 29
 
 NO_TABLE = -1
 """The form of a range of a table that was dropped: it has no rows."""
@@ -377,47 +380,62 @@ class Offset:
         Raises
         ------
         BacklogError
-            The offset is of another version, or not an offset of ``mysql_cdc``.
+            The offset is of another version, damaged, or not an offset of ``mysql_cdc``.
         """
         if data.get("version") != _VERSION or "phase" not in data:
             raise BacklogError(
                 f"This mysql_cdc does not read an offset of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
             )
-        lows = _unpacked(data["lows"])
-        return cls(
-            server=data["server"],
-            tables=_tables_from_json(data["tables"]),
-            forms=_tables_from_json(data.get("forms", [])),
-            ranges=tuple(
-                SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows, *form)
-                for table, end, low, rows, *form in _unpacked(data["ranges"])
-            ),
-            complete=data["phase"] != "snapshot",
-            joining=tuple(data.get("joining", ())),
-            start=data.get("start", ""),
-            position=BinlogPosition(*data["position"]) if "position" in data else None,
-            gtid=data.get("gtid", ""),
-            gtid_until=BinlogPosition(*data["gtidUntil"]) if "gtidUntil" in data else None,
-            shift=data.get("shift", 0),
-            excess=data.get("excess", 0),
-            salt_check=data.get("saltCheck", ""),
-            filter_until=BinlogPosition(*data["filterUntil"]) if "filterUntil" in data else None,
-            rows=data["rows"],
-            total=data["total"],
-            is_backlog=data["isBacklog"],
-            is_lagging=data.get("isLagging", False),
-            is_finished=data.get("isFinished", False),
-            gone=tuple((database, table) for database, table in data.get("gone", ())),
-            rejoining=tuple((database, table) for database, table in data.get("rejoining", ())),
-            table_events=frozenset(data.get("tableEvents", ())),
-            requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
-            committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,
-            to_empty=tuple((database, table) for database, table in data.get("toEmpty", ())),
-            emptied=tuple((database, table) for database, table in data.get("emptied", ())),
-            fills=tuple((database, table, values) for database, table, values in data.get(FILLS, ())),
-            no_rows_yet=data.get(NO_ROWS_YET) is True,
-        )
+        with reading_stored("The offset of mysql_cdc in the checkpoint"):
+            lows = _unpacked(data["lows"])
+            found = cls(
+                server=data["server"],
+                tables=_tables_from_json(data["tables"]),
+                forms=_tables_from_json(data.get("forms", [])),
+                ranges=tuple(
+                    SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows, *form)
+                    for table, end, low, rows, *form in _unpacked(data["ranges"])
+                ),
+                complete=data["phase"] != "snapshot",
+                joining=tuple(data.get("joining", ())),
+                start=data.get("start", ""),
+                position=BinlogPosition(*data["position"]) if "position" in data else None,
+                gtid=data.get("gtid", ""),
+                gtid_until=BinlogPosition(*data["gtidUntil"]) if "gtidUntil" in data else None,
+                shift=data.get("shift", 0),
+                excess=data.get("excess", 0),
+                salt_check=data.get("saltCheck", ""),
+                filter_until=BinlogPosition(*data["filterUntil"]) if "filterUntil" in data else None,
+                rows=data["rows"],
+                total=data["total"],
+                is_backlog=data["isBacklog"],
+                is_lagging=data.get("isLagging", False),
+                is_finished=data.get("isFinished", False),
+                gone=tuple((database, table) for database, table in data.get("gone", ())),
+                rejoining=tuple((database, table) for database, table in data.get("rejoining", ())),
+                table_events=frozenset(data.get("tableEvents", ())),
+                requests=Requests.from_json(_unpacked(data.get("requests", {})), data.get(HEARD, 0)),
+                committed_ms=(data["committedMs"][0], data["committedMs"][1]) if "committedMs" in data else None,
+                to_empty=tuple((database, table) for database, table in data.get("toEmpty", ())),
+                emptied=tuple((database, table) for database, table in data.get("emptied", ())),
+                fills=tuple((database, table, values) for database, table, values in data.get(FILLS, ())),
+                no_rows_yet=data.get(NO_ROWS_YET) is True,
+            )
+            return checked(found)._consistent()
+
+    def _consistent(self) -> Offset:
+        """The offset, if its parts fit together. ValueError if not."""
+        tables = range(len(self.tables))
+        for each in self.ranges:
+            if each.table not in tables or not NO_TABLE <= each.form <= len(self.forms):
+                raise ValueError(f"a range is of table {each.table} in form {each.form}")
+        if not {*self.joining} <= {*tables}:
+            raise ValueError("a table joins that is not there")
+        for table in (*self.tables, *self.forms):
+            if not {*table.key, *table.chunk_key} <= {column.name for column in table.columns}:
+                raise ValueError(f"a key column of {table.name} is missing")
+        return self
 
 
 def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
@@ -449,7 +467,13 @@ def _packed(found: Any) -> Any:
 def _unpacked(data: Any) -> Any:
     """Read back what `_packed` wrote."""
     packed = isinstance(data, dict) and "zlib" in data
-    return json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if packed else data
+    if not packed:
+        return data
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(base64.b64decode(data["zlib"]), _MOST_INFLATED)
+    if not inflate.eof:
+        raise ValueError(f"a part has more than {_MOST_INFLATED} bytes, or is cut")
+    return json.loads(text)
 
 
 def _joined(ranges: Sequence[SnapshotRange], more: Sequence[SnapshotRange]) -> tuple[SnapshotRange, ...]:

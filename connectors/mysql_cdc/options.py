@@ -45,6 +45,7 @@ from .server.login import Login
 
 __all__ = ["MySqlOptions"]
 
+_STORAGE = "fs."
 _FLINK_TABLES = "database-name, table-name"
 _MODE_OF = {
     "startup.timestampMillis": "timestamp",
@@ -261,6 +262,27 @@ class MySqlOptions:
     """What happens if the server no longer has the binary log after the checkpoint's position. initial: the query
     stops. when_needed: it reads the tables again on the same checkpoint, and the target is emptied first ([Purged
     logs](mysql_cdc_server.md#purged-logs))."""
+    snapshot_host: str = text("snapshot.host", shown="host")
+    """A replica of `host` from which the rows of the snapshot are read, with the same user. The log is still read from
+    `host` ([Reading from a replica](mysql_cdc_server.md#reading-from-a-replica))."""
+    snapshot_port: int | None = integer("snapshot.port", None, 1, 65535, shown="port")
+    """Its port."""
+    metadata_location: str = option(
+        "metadataLocation", lambda given, name: given.text(name).strip(), "", type="path",
+        shown="unset; in a query a directory of the checkpoint",
+    )  # fmt: skip
+    """Directory for the [staged log](mysql_cdc_server.md#staged-log): a local path that the driver and the executors
+    have, or a URL. With it a snapshot may take longer than the server keeps its binary log."""
+    staging_most_bytes: int = integer("stagingMaxBytes", 20 << 30, 0)
+    """Most bytes of the staged log, compressed. If there would be more, staging ends with a warning. 0: nothing is
+    staged."""
+    storage: tuple[tuple[str, str], ...] = parsed(
+        lambda given: tuple((n[len(_STORAGE) :], value) for n, value in given.items() if n.startswith(_STORAGE)),
+        Option("fs.*", secret=True),
+        default=(),
+    )
+    """Arguments of the file system of `metadataLocation`, such as `fs.key` and `fs.secret`. Never written to logs,
+    offsets or errors."""
     startup_timestamp_ms: int = integer(
         "startup.timestampMillis", 0, 0, shown="with timestamp: required", flink="scan.startup.timestamp-millis"
     )
@@ -300,9 +322,31 @@ class MySqlOptions:
         return self.table_swap == "snapshot" and self.evolves and self.table_events != "fail"
 
     @property
+    def of_snapshot(self) -> MySqlOptions:
+        """The options with which rows of the snapshot are read."""
+        if not self.snapshot_host:
+            return self
+        port = self.snapshot_port or self.port
+        return replace(self, host=self.snapshot_host, port=port, server="", snapshot_host="", snapshot_port=None)
+
+    @property
     def has_snapshot(self) -> bool:
         """Whether the stream begins with a snapshot, which is backlog."""
         return self.startup_mode in ("initial", "snapshot")
+
+    @property
+    def stages(self) -> bool:
+        """Whether the log is staged while a snapshot is read."""
+        return bool(self.metadata_location) and self.may_stage
+
+    @property
+    def may_stage(self) -> bool:
+        """Whether it is staged in a query with a checkpoint.
+
+        Not if columns are left out or masked: a row of the log has them all.
+        """
+        hides = self.columns.include or self.columns.exclude or self.columns.mask
+        return bool(self.staging_most_bytes and self.has_snapshot and not hides)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
@@ -310,7 +354,8 @@ class MySqlOptions:
         given = UserOptions(options)
         known = [*(o.name for o in options_of(cls)), *INTERVAL_OPTIONS]
         # Spark adds the path itself.
-        check_names((name for name in options if name.lower() != "path"), known, "mysql_cdc has no such option.")
+        own = (name for name in options if name.lower() != "path" and not name.lower().startswith(_STORAGE))
+        check_names(own, known, "mysql_cdc has no such option.")
         # A query checks the two intervals itself; plain readStream has only this check.
         intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
         made = cls(
@@ -356,6 +401,14 @@ class MySqlOptions:
                 "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.",
                 "Give one.",
             )  # fmt: skip
+        if self.snapshot_port is not None and not self.snapshot_host:
+            raise SettingError(
+                "snapshot.port", self.snapshot_port, "has no meaning without snapshot.host.", "Set that, too."
+            )
+        if self.snapshot_host and not self.has_snapshot:
+            raise SettingError(
+                "snapshot.host", self.snapshot_host, f"has no meaning with startup.mode={mode}.", "Leave it out."
+            )
         if self.adds_tables and mode != "initial":
             raise SettingError(
                 "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
@@ -385,7 +438,9 @@ class MySqlOptions:
             "host": self.host,
             "port": self.port,
             "user": self.user,
-            "password": (self.login.password() or self.password).encode(),  # PyMySQL takes a str for latin1
+            "password": (
+                self.login.password(self.host, self.port, self.user) or self.password
+            ).encode(),  # PyMySQL takes a str for latin1
             "charset": "utf8mb4",
             "connect_timeout": self.connect_timeout_ms / 1000,
             "read_timeout": 300,

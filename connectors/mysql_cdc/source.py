@@ -22,13 +22,14 @@ from .options import MySqlOptions
 from .output.rows import output_of
 from .schema.declared import DeclaredTables
 from .schema.table import SchemaChanged, TableSchema
-from .server import purged
 from .server.connection import server_identity
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
+from .server.replica import check_snapshot_server
 from .server.retries import is_transient
 from .snapshot.signal_inbox import check_signal as check_on_server
 from .snapshot.signal_inbox import signal_table
+from .staging.staged_end import check_log as check_staged
 from .stream.reader import MySqlCdcStreamReader
 
 __all__ = [
@@ -80,6 +81,7 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
         names = find_tables(connection, parsed, every=False) or find_tables(connection, parsed)
         tables = tuple(load_schema(connection, parsed, *name) for name in names)
         check_tables(connection, parsed, tables)
+        check_snapshot_server(parsed, connection, tables)
         signals = signal_table(connection, parsed)
         for schema in (*tables, *([signals] if signals else [])):
             try:
@@ -152,7 +154,7 @@ def check_log(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
     known, parsed = Offset.from_json(dict(offset)), MySqlOptions.parse(options)
     with connect(parsed, at_once=True) as connection:
         if server_identity(connection) == known.server and not parsed.renews:
-            purged.check_log(connection, known)
+            check_staged(connection, parsed, known)
 
 
 def check_signal(options: Mapping[str, str], signal: Signal) -> None:
@@ -203,7 +205,9 @@ class MySqlCdcDataSource(StreamOnly):
     `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
 
-    secrets: ClassVar[str] = "|".join(o.name for o in options_of(MySqlOptions) if o.secret)
+    secrets: ClassVar[str] = "|".join(
+        o.name.replace(".", "[.]").replace("*", ".*") for o in options_of(MySqlOptions) if o.secret
+    )
 
     @classmethod
     def name(cls) -> str:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import nexmark_page as page
-from benchmarks.nexmark import _Live
 from benchmarks.nexmark_jobs import QUERIES
 from benchmarks.nexmark_results import differences, final_of_batches, final_of_flink, texts
+from benchmarks.nexmark_runs import LiveRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ ROWS = "SELECT 1L, 2.5BD, TIMESTAMP'1970-01-01 00:00:01.5', 'a b' UNION ALL SELE
 
 
 def test_a_percentile_counts_each_event() -> None:
-    live = _Live(fresh=[(3.0, 1), (1.0, 90), (2.0, 9)])
+    live = LiveRun(fresh=[(3.0, 1), (1.0, 90), (2.0, 9)])
     assert [live.percentile(percent) for percent in (50, 90, 91, 99, 100)] == [1, 1, 2, 2, 3]
 
 

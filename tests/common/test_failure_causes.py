@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backlog_spark.common.failure_causes import first_line, next_step, was_interrupted
+from backlog_spark.errors import BacklogError
 
 WORKER = """
   An exception was thrown from the Python worker:
@@ -108,6 +109,18 @@ def test_a_relative_interpreter_is_that_of_an_archive(monkeypatch: pytest.Monkey
     assert next_step(text).endswith("Unpack an archive of --archives in the driver's directory too.")
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert "--archives" not in next_step(text)
+
+
+@pytest.mark.parametrize(
+    ("problem", "hint", "text"),
+    [
+        ("No space left on device", "Free some space.", "No space left on device. Free some space."),
+        ("It is full.", "Free some space.", "It is full. Free some space."),
+        ("No space left on device", "", "No space left on device"),
+    ],
+)
+def test_the_next_step_is_a_sentence_of_its_own(problem: str, hint: str, text: str) -> None:
+    assert str(BacklogError(problem, hint)) == text
 
 
 def test_an_error_of_a_query_has_no_next_step_of_its_own() -> None:

@@ -26,7 +26,7 @@ WITHOUT_EXTRAS = """
     from pyspark.sql.types import StringType, StructType
 
     import backlog_spark as bs
-    from backlog_spark.connectors.hybrid.files.stores import store_of
+    from backlog_spark.common.stores import store_of
     from backlog_spark.connectors.hybrid.kafka.workers import open_client
     from backlog_spark.connectors.hybrid.kafka.properties import Properties
     from backlog_spark.connectors.hybrid.kinds import KINDS

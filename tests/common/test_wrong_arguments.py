@@ -56,6 +56,10 @@ DELTA: dict[str, Any] = {
     "path": "/t", "partition_by": (), "properties": {}, "merge_schema": False, "small_batch_rows": 1,
     "small_batch_bytes": 1, "storage_options": {}, "compact": True,
 }  # fmt: skip
+ICEBERG: dict[str, Any] = {
+    "table": "shop.t", "catalog": {"warehouse": "/t"}, "partition_by": (), "properties": {}, "merge_schema": False,
+    "small_batch_rows": 1, "small_batch_bytes": 1, "expire_snapshots": None, "compact": True,
+}  # fmt: skip
 VERIFY: dict[str, Any] = {
     "of": orders, "sink": None, "checkpoint": None, "max_differences": 20, "values": False, "max_rows_per_second": None,
     "repair": False, "spark": None,
@@ -66,6 +70,18 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         bs.DeltaUpsert,
         {
             **DELTA,
+            "keys": ["id"],
+            "change_type": None,
+            "sequence": None,
+            "metadata_columns": (),
+            "on_existing_rows": "keep",
+        },
+    ),
+    "IcebergAppend": (bs.IcebergAppend, ICEBERG),
+    "IcebergUpsert": (
+        bs.IcebergUpsert,
+        {
+            **ICEBERG,
             "keys": ["id"],
             "change_type": None,
             "sequence": None,

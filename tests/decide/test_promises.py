@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from backlog_spark.decide.promises import Promises, refuse_rows_again
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import SourceNode, SourceSpec, TransformNode, UnionNode, WatermarkNode
+from backlog_spark.model.nodes import (
+    SourceNode,
+    SourceSpec,
+    TransformNode,
+    UnionNode,
+    WatermarkNode,
+)
 from backlog_spark.spi.source_info import SourceInfo
 
 if TYPE_CHECKING:
@@ -32,9 +38,9 @@ def keyed() -> Node:
     return _Keyed(source(), lambda frame: frame, "sum")
 
 
-def promises(node: Node, *infos: SourceInfo | None, keys: Any = ("id",), newest: bool = True) -> Promises:
+def promises(node: Node, *infos: SourceInfo | None, newest: bool = True) -> Promises:
     found = infos or (ORDERS,)
-    return Promises(node, found, keys, keeps_newest=newest, fills=lambda of_one_table: of_one_table)
+    return Promises(node, found, keeps_newest=newest, fills=lambda of_one_table: of_one_table)
 
 
 STOP, IGNORE = {"rewritingAlter": "stop"}, {"rewritingAlter": "ignore"}
@@ -63,11 +69,11 @@ def test_rows_come_again_only_to_a_sink_that_gets_each_of_them(
 
 
 def test_backlog_is_unique_if_its_rows_reach_the_sink_unchanged_by_their_own_key() -> None:
-    assert promises(source()).is_unique_in_backlog
-    assert not promises(source(), keys=("n",)).is_unique_in_backlog
-    assert not promises(FILTERED).is_unique_in_backlog
-    assert not promises(source(), USERS).is_unique_in_backlog
-    assert not promises(UnionNode((source(), source())), ORDERS, ORDERS).is_unique_in_backlog
+    assert promises(source()).is_unique_in_backlog(("id",))
+    assert not promises(source()).is_unique_in_backlog(("n",))
+    assert not promises(FILTERED).is_unique_in_backlog(("id",))
+    assert not promises(source(), USERS).is_unique_in_backlog(("id",))
+    assert not promises(UnionNode((source(), source())), ORDERS, ORDERS).is_unique_in_backlog(("id",))
 
 
 def test_snapshots_are_those_of_sources_that_all_have_one() -> None:

@@ -101,3 +101,16 @@ def test_tables_of_other_checkpoints() -> None:
     check_table_keys("/t", ["ID"], ["id"])
     with pytest.raises(SettingError, match=r"keys = \['customer'\]: the Delta table at /t .*with the keys id, day"):
         check_table_keys("/t", ["customer"], ["id", "day"])
+
+
+@pytest.mark.parametrize(("setting", "value"), [("history", "scd2"), ("deletes", "soft")])
+def test_a_record_without_a_form_is_of_a_plain_table(setting: str, value: str) -> None:
+    """Records of earlier versions do not name it. Marks may be added to such a table, versions may not."""
+    now = main(history=None, deletes="remove")
+    RECORD.check(now, moved)
+    changed = main(**{"history": None, "deletes": "remove", setting: value})
+    if setting == "deletes":
+        RECORD.check(changed, moved)
+        return
+    with pytest.raises(SettingError, match="history = 'scd2': the checkpoint was made with None"):
+        RECORD.check(changed, moved)

@@ -175,7 +175,7 @@ def _make(arguments: list[str]) -> None:
     if not arguments:
         return
     target, *variables = arguments
-    rule = re.search(rf"^{re.escape(target)}:.*\n(?:(?:\t.*)?\n)*", _MAKEFILE, re.MULTILINE)
+    rule = re.search(rf"(?:^{re.escape(target)}:.*\n)+(?:(?:\t.*)?\n)*", _MAKEFILE, re.MULTILINE)
     assert rule, f"no target {target}"
     for name, value in (each.split("=", 1) for each in variables):
         # PYTHON makes the environment that every target needs.

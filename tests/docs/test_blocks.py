@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from servers.mysql import MySQLServer
 
 ALL = [(page, language, code) for page in PAGES for language, code in blocks(page)]
-ENGINES = {"mysql_cdc_signals.md": "mysql", "quickstart.md": "mysql", "scripts.md": "script", "sinks.md": "spark"}
+ENGINES = {
+    "history.md": "spark", "mysql_cdc_signals.md": "mysql", "quickstart.md": "mysql", "scripts.md": "script",
+    "sinks.md": "spark",
+}  # fmt: skip
 """Which engine a page's SQL is for. test_scripts runs the script."""
 
 
@@ -45,8 +48,8 @@ def _yaml(page: Path, code: str) -> None:
     found = yaml.safe_load(code)
     if page.name == "metrics.md":  # Prometheus' own file; `make test-prometheus` runs one
         assert all((ROOT / "conf" / file).is_file() for file in found["rule_files"])
-    else:  # test_pipelines compares the pipelines of the page with those that run
-        assert page.name == "pipelines.md"
+    else:  # test_pipelines and the tests of the targets compare the pipelines of the page with those that run
+        assert page.name in ("pipelines.md", "databases.md", "iceberg.md", "topics.md")
     for file in re.findall(r"\$schema=\S+/main/(\S+)", code):
         assert (ROOT / file).is_file()
 
@@ -176,7 +179,7 @@ def test_the_sql_runs_on_a_server(mysql: MySQLServer) -> None:
 
 
 def test_the_sql_runs_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    spark.sql(f"CREATE TABLE delta.`{tmp_path}/orders` (id INT) USING delta")
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}/orders` (id INT, _deleted_at TIMESTAMP) USING delta")
     for name in (name for name, engine in ENGINES.items() if engine == "spark"):
         for statement in statements(name):
             spark.sql(statement.replace("/lake/", f"{tmp_path}/"))
@@ -221,7 +224,9 @@ def test_the_commands_run(
         return told
 
     assert len(run("init", having="--brokers")) == 2
-    (text,) = run("init", "--port", str(mysql.port), "--root", str(tmp_path / "lake"), having="--host")
+    text, other = run("init", "--port", str(mysql.port), "--root", str(tmp_path / "lake"), having="--host")
+    assert "type: delta_upsert" in text
+    assert "type: jdbc_upsert" in other
     file.write_text(text)
     (tmp_path / "orders.sql").write_text(
         "CREATE TABLE o (id INT) WITH ('connector' = 'datagen'); CREATE TABLE p (id INT) WITH ('connector' = 'print');"

@@ -28,7 +28,7 @@ def test_small_live_batches_go_past_spark(
     mysql.execute("CREATE TABLE sinks.orders (id INT PRIMARY KEY, amount DECIMAL(10,2), at TIMESTAMP(6))")
     mysql.execute("INSERT INTO sinks.orders VALUES (1, 10.50, NOW(6)), (2, 20, '1970-01-02'), (3, 30, NULL)")
     names: dict[str, Any] = {"spark": spark}
-    block, progress_block = python_blocks(ROOT / "docs" / "sinks.md")
+    block, own_columns, progress_block, several, rejected = python_blocks(ROOT / "docs" / "sinks.md")
     given = re.search(r'host="db",\s+user="reader",\s+passwordFile="[\w/-]+"', block)
     assert given
     code = block.replace(given[0], f'host="127.0.0.1", port={mysql.port}, user="root"').replace("/lake", str(tmp_path))
@@ -46,8 +46,28 @@ def test_small_live_batches_go_past_spark(
         query.processAllAvailable()
         exec(progress_block, names)
         progress = query.backlogProgress
+        exec(own_columns.replace("/lake", str(tmp_path)), names)
+        assert several.count(".start(spark)") == 1
+        both = several.replace(".start(spark)", ".to(orders_by_day).start(spark)").replace("/lake", str(tmp_path))
+        exec(both, names)
+        names["both"].processAllAvailable()
+        checked = f"{tmp_path}/orders_checked"
+        spark.sql(f"CREATE TABLE delta.`{checked}` (id INT, amount DECIMAL(10,2), at TIMESTAMP) USING delta")
+        spark.sql(f"ALTER TABLE delta.`{checked}` ADD CONSTRAINT positive CHECK (amount > 20)")
+        exec(rejected.replace("/lake", str(tmp_path)), names)
+        names["checked"].processAllAvailable()
     finally:
-        query.stop()
+        for name in ("query", "both", "checked"):
+            if name in names:
+                names[name].stop()
+    now, log = (spark.read.format("delta").load(f"{tmp_path}/orders_{name}") for name in ("now", "log"))
+    by_day = spark.read.format("delta").load(f"{tmp_path}/orders_by_day").where("at_day = '2037-12-31'")
+    assert [(row["id"], row["cents"], row["operation"]) for row in by_day.collect()] == [(4, 4000, "insert")]
+    assert sorted(row["id"] for row in now.collect()) == sorted(row["id"] for row in log.collect()) == [1, 3, 4]
+    held, beside = (spark.read.format("delta").load(f"{tmp_path}/orders_{name}") for name in ("checked", "rejected"))
+    assert sorted(row["id"] for row in held.collect()) == [3, 4]
+    found = [(row["id"], row["_constraint"]) for row in beside.collect()]
+    assert found == [(1, "CHECK positive (amount > 20)")]
     assert progress.last_write.writer == "direct"
     assert progress.direct_commits >= 1
     assert "by the writer direct" in caplog.text

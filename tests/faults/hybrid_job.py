@@ -20,7 +20,7 @@ __all__ = ["start"]
 
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.NativeQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    if job["kind"] in ("source", "rule"):
+    if job["kind"] in ("source", "csv", "rule"):
         return _source(spark, job)
     return _native(spark, job, hands_over=job["kind"] == "handover")
 
@@ -35,6 +35,8 @@ def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
         "startingOffsets": "earliest",
         "maxRowsPerBatch": job["rows"],
     }
+    if job["kind"] == "csv":
+        options |= {"fileFormat": "csv", "header": "true", "filePartitionBytes": "1k"}
     numbers = bs.source("hybrid", name="numbers", options=options)
     if job["kind"] == "rule":
         # Its rows are old, so what it has not read is backlog by spark.backlog.rule.watermarkLag.

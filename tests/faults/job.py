@@ -14,7 +14,8 @@ from .session import job_session
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     source = bs.source("mysql_cdc", name="rows", options=job["source"])
-    upsert = bs.DeltaUpsert(job["target"], keys=["id"], merge_schema=bool(job.get("merges_schema")))
+    more = job.get("sink", {})
+    upsert = bs.DeltaUpsert(job["target"], keys=["id"], merge_schema=bool(job.get("merges_schema")), **more)
     sink = bs.DeltaAppend(job["target"]) if job.get("appends") else upsert
     return (
         source.write("rows")

@@ -11,13 +11,13 @@ from typing import Any
 
 import backlog_spark as bs
 from backlog_spark.decide.steps import Mode
-from backlog_spark.verification import delta_repair
+from backlog_spark.verification.delta_target import DeltaTarget
 from tests.verify.jobs import corrupt
 
 from .job import start
 from .session import job_session
 
-repaired = delta_repair.repair
+repaired = DeltaTarget.repair
 
 
 def repair_and_wait(*arguments: Any) -> Any:
@@ -29,7 +29,7 @@ def repair_and_wait(*arguments: Any) -> Any:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    delta_repair.repair = repair_and_wait
+    DeltaTarget.repair = repair_and_wait  # type: ignore[method-assign]
     query = start(job_session(), job)
     while query.mode is not Mode.STREAM or not query.backlogProgress.commits_after:
         time.sleep(0.1)

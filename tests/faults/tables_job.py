@@ -10,7 +10,7 @@ from typing import Any
 
 import backlog_spark as bs
 from backlog_spark.sinks.base import BatchInfo
-from backlog_spark.sinks.delta.newest_batches import TableBatches
+from backlog_spark.sinks.newest_batches import TableBatches
 from tests.sinks.test_put_back import TABLES, batch_of, context_of
 
 from .session import job_session

@@ -42,7 +42,7 @@ def has_replaced(job: Job) -> bool:
     return in_last_snapshot_batch(job) and job.newest("offsets") in job.transactions()
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("moments", "during"),
     [

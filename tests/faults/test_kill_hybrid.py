@@ -102,6 +102,7 @@ def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str 
 LIVES = [(1, True), (3, False), (4, False), (5, True)]
 CASES = [
     pytest.param("source", None, [(4, False)], id="source"),
+    pytest.param("csv", None, [(1, True), (4, False)], id="csv"),
     pytest.param("source", None, [(1, True), (4, False)], id="source two lives", marks=pytest.mark.grid),
     pytest.param("native", None, [(4, False)], id="native", marks=pytest.mark.grid),
     pytest.param("source", "0", [(0, True), (1, False)], id="source in one commit", marks=pytest.mark.grid),
@@ -127,7 +128,12 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     (tmp_path / "files").mkdir()
     for n in range(FILES):
         rows = list(range(n * ROWS, (n + 1) * ROWS))
-        pq.write_table(pa.table({"n": rows}), tmp_path / "files" / f"{n}.parquet")
+        if kind == "csv":  # pieces of each file must know its header
+            lines = [("n,note\n", "{},-1\n") if n % 2 else ("note,N\n", "-1,{}\n")]
+            text = "".join(head + "".join(line.format(row) for row in rows) for head, line in lines)
+            (tmp_path / "files" / f"{n}.csv").write_text(text)
+        else:
+            pq.write_table(pa.table({"n": rows}), tmp_path / "files" / f"{n}.parquet")
     at = FILES * ROWS
     topic.send({"n": n} for n in range(at, at + 3 * ROWS))
     at += 3 * ROWS
@@ -146,7 +152,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     assert found == Counter(range(at))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("during", "lives"),
     [

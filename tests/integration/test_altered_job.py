@@ -93,7 +93,7 @@ def history(spark: SparkSession, path: Path) -> list[dict[str, str]]:
     return [row[0] for row in found]
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_each_table_of_a_copied_database_equals_its_source(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:

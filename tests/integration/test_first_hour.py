@@ -115,7 +115,7 @@ def test_a_log_has_our_lines_and_a_good_run_has_no_others(tmp_path: Path) -> Non
     assert [line for line in lines if not ours.fullmatch(line)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     done = run(
@@ -134,7 +134,7 @@ def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 def test_a_stop_in_the_middle_of_a_batch_is_one_line(tmp_path: Path) -> None:
     done = run(
@@ -336,7 +336,7 @@ def test_what_is_no_session_is_refused() -> None:
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.1", "4.20.0", "5.0.0.dev0"])
 def test_other_versions_are_refused(version: str) -> None:
     check_pyspark()
-    with pytest.raises(bs.BacklogError, match=f"needs PySpark 4.2, found {version}.* Run it"):
+    with pytest.raises(bs.BacklogError, match=f"needs PySpark 4.2 or 4.3, found {version}.* Run it"):
         refuse_other_than(version, "PySpark", "Run it.")
 
 

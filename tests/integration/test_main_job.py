@@ -132,7 +132,7 @@ def test_far_behind_the_log_is_backlog_again(spark: SparkSession, mysql: MySQLSe
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.lag").values())
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.parametrize("during", ["0", pytest.param("1 second", marks=pytest.mark.grid)])
 def test_the_log_is_backlog_while_a_function_says_so(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, during: str

@@ -71,14 +71,27 @@ def _answers(port: int) -> bool:
 
 JOB = """
     import json, sys
+    import pymysql
     from pyspark.sql import SparkSession
 
-    example, folder = sys.argv[1:]
+    example, merging, folder, port = sys.argv[1:]
     names = {}
     exec(example, names)
     spark, options, query = names["spark"], names["options"], names["query"]
     query.processAllAvailable()
     query.stop()
+    exec(merging, names)
+    names["merged"].processAllAvailable()
+    server = pymysql.connect(host="127.0.0.1", port=int(port), user="root", autocommit=True)
+    for statement in (
+        "UPDATE connect.t SET v = 'uno' WHERE id = 1",
+        "INSERT INTO connect.t VALUES (3, 'three'), (4, 'four')",
+        "UPDATE connect.t SET v = 'ein' WHERE id = 1",
+        "DELETE FROM connect.t WHERE id IN (2, 3)",
+    ):
+        server.cursor().execute(statement)
+    names["merged"].processAllAvailable()
+    names["merged"].stop()
 
     def run(stream, name, kind):
         out = stream.writeStream.format(kind).option("checkpointLocation", f"{folder}/c-{name}")
@@ -91,6 +104,7 @@ JOB = """
     found = {
         "files": run(files.load(f"{folder}/old"), "files", "parquet"),
         "table": sorted(tuple(r)[:2] for r in spark.read.format("delta").load(f"{folder}/orders").collect()),
+        "newest": sorted(map(tuple, spark.read.format("delta").load(f"{folder}/newest").collect())),
     }
 
     import backlog_spark as bs
@@ -127,7 +141,7 @@ def test_sources_run_and_the_rest_is_refused(server: str, mysql: MySQLServer, tm
     mysql.execute("CREATE DATABASE connect")
     mysql.execute("CREATE TABLE connect.t (id INT PRIMARY KEY, v VARCHAR(10))")
     mysql.execute("INSERT INTO connect.t VALUES (1, 'one'), (2, 'two')")
-    (example,) = python_blocks(ROOT / "docs" / "spark_versions.md")
+    example, merging = python_blocks(ROOT / "docs" / "spark_versions.md")
     for old, new in (
         ("sc://server:15002", server),
         ('"host": "db"', f'"host": "127.0.0.1", "port": "{mysql.port}"'),
@@ -138,13 +152,18 @@ def test_sources_run_and_the_rest_is_refused(server: str, mysql: MySQLServer, tm
     ):
         assert old in example
         example = example.replace(old, new)
+    merging = merging.replace("/lake/", f"{tmp_path}/")
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(JOB), example, str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(JOB), example, merging, str(tmp_path), str(mysql.port)],
         capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
-    assert result["found"] == {"files": [[0, 0], [1, 2], [2, 4]], "table": [[1, "one"], [2, "two"]]}
+    assert result["found"] == {
+        "files": [[0, 0], [1, 2], [2, 4]],
+        "table": [[1, "one"], [2, "two"]],
+        "newest": [[1, "ein"], [4, "four"]],
+    }
     assert list(result["refused"]) == result["calls"]
     for name, text in result["refused"].items():
         what = "DataFrame" if name == "stream" else "SparkSession"

@@ -6,6 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
@@ -16,12 +18,7 @@ from backlog_spark.model.nodes import (
     SourceSpec,
     TransformNode,
     UnionNode,
-    enters_behind,
-    informed,
-    keyed_from_output,
-    operator_attributes,
-    pair_of,
-    readers_of_same_rows,
+    WatermarkNode,
 )
 from backlog_spark.model.plan_checks import check_source_names
 from backlog_spark.model.record_attributes import (
@@ -31,6 +28,15 @@ from backlog_spark.model.record_attributes import (
     TwoInputFunction,
     as_bits,
     propagate_join,
+)
+from backlog_spark.model.trees import (
+    enters_behind,
+    informed,
+    keyed_from_output,
+    operator_attributes,
+    pair_of,
+    readers_of_same_rows,
+    unobserved,
 )
 from backlog_spark.spi.source_info import SourceInfo
 
@@ -209,6 +215,16 @@ def test_a_source_on_both_sides_is_read_twice() -> None:
     assert pair_of(shared, source("b")).left is shared
 
 
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8))
+def test_pairs_of_pairs_read_each_source_under_names_of_their_own(sides: list[tuple[int, int]]) -> None:
+    made: list[Node] = [source("a"), source("b")]
+    for left, right in sides:
+        made.append(keyed(pair_of(made[left % len(made)], made[right % len(made)]), f"k{len(made)}"))
+        check_source_names(made[-1])
+        names = [node.spec.name for node in made[-1].walk() if isinstance(node, SourceNode)]
+        assert len(names) == len(set(names))
+
+
 def test_operators_that_read_the_same_rows() -> None:
     """Through maps, and on both sides of a join; a filter may leave other rows."""
     orders = source("a")
@@ -240,6 +256,16 @@ def test_two_sources_of_one_name_are_refused(name: str) -> None:
     assert "geheim" not in text
 
 
+@pytest.mark.parametrize("option", ["metadataLocation", "schemaLocation"])
+def test_two_sources_with_one_directory_are_refused(option: str) -> None:
+    one, other = (SourceNode(SourceSpec("hybrid", name, {option.lower(): "/m", "path": name})) for name in "ab")
+    with pytest.raises(
+        BacklogError, match=rf"have the {option} '/m': 'a' of hybrid path='a', and 'b' .*Leave {option}"
+    ):
+        check_source_names(UnionNode((one, other)))
+    check_source_names(UnionNode((one, one)))
+
+
 def test_a_source_that_is_read_twice_is_one() -> None:
     one = source("a")
     check_source_names(UnionNode((TransformNode(one, lambda f: f), TransformNode(one, lambda f: f))))
@@ -252,3 +278,15 @@ def test_keyed_operators_refuse_a_source_that_may_begin_again() -> None:
     with pytest.raises(BacklogError, match=r"snapshot\.mode=when_needed.*keyed operators"):
         informed(root, [SourceInfo(renews=True)])
     assert not informed(source("a"), [SourceInfo(renews=True)]).is_keyed
+
+
+def test_a_query_without_timers_observes_no_event_times() -> None:
+    shared = WatermarkNode(source("a"), "at", 5)
+    tree = keyed(pair_of(UnionNode((shared, source("b"))), TransformNode(shared, lambda f: f, "map *")), "k")
+    found = unobserved(tree)
+    marks = [node for node in found.walk() if isinstance(node, WatermarkNode)]
+    assert [(mark.column, mark.delay_ms, mark.is_observed) for mark in marks] == [("at", 5, False)] * 2
+    shapes = [
+        [(type(n), getattr(n, "name", ""), getattr(n, "spec", None)) for n in each.walk()] for each in (tree, found)
+    ]
+    assert shapes[0] == shapes[1]

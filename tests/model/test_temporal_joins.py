@@ -8,9 +8,9 @@ import backlog_spark as bs
 from backlog_spark.connectors.hybrid import inspect
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.nodes import informed
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
+from backlog_spark.model.trees import informed
 from backlog_spark.spi import SourceInfo
 from backlog_spark.spi.source_info import WatermarkCharacteristic
 

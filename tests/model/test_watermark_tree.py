@@ -8,8 +8,9 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.nodes import Node, informed
+from backlog_spark.model.nodes import Node
 from backlog_spark.model.plan_checks import check_tree
+from backlog_spark.model.trees import informed
 from backlog_spark.model.watermark_tree import WatermarkTree
 from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 from backlog_spark.spi import SourceInfo, WatermarkCharacteristic

@@ -466,7 +466,7 @@ def check_then_run(case: Case) -> tuple[list[str], str]:
 FAST = ("none", "a_web_server", "no_such_table", "a_target_below_a_file")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FAST else pytest.mark.slow) for n in FAULTS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FAST else pytest.mark.grid) for n in FAULTS])
 @pytest.mark.usefixtures("spark")
 def test_check_and_run_agree(mysql: MySQLServer, tmp_path: Path, name: str) -> None:
     case = Case(mysql, tmp_path, random.Random(name))

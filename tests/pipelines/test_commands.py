@@ -91,12 +91,36 @@ def test_check_of_a_good_server(server: MySQLServer, tmp_path: Path) -> None:
     told = "\n".join(found["ok"])
     assert "the binary log has whole rows" in told
     assert "root may read the binary log." in told
-    assert "snapshot: about 2 rows" in told
+    assert "snapshot: 2 rows" in told
     shown = invoke("check", str(file))
     assert shown.exit_code == 0
     assert "checked.orders" in shown.output
     poor = findings(write(file, server.port, tmp_path, user="poor"), THE_PASSWORD=PASSWORD)["error"]
     assert any("'poor' has no REPLICATION SLAVE" in each for each in poor), poor
+
+
+@pytest.mark.parametrize("kind", SERVERS_IN_GRID)
+def test_a_server_without_a_log_is_one_error_and_no_figures(kind: type[MySQLServer], tmp_path: Path) -> None:
+    with kind(fast=True, options={"skip-log-bin": None}) as server:
+        create(server)
+        found = findings(write(tmp_path / "p.yaml", server.port, tmp_path))
+    (error,) = found["error"]
+    assert error.startswith("log_bin: log_bin = 'OFF': without a binary log changes cannot be followed")
+    assert not any("keeps its binary log" in told or " rows" in told for told in found["ok"]), found
+
+
+def test_small_tables_are_counted(mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql)
+    mysql.execute("SET SESSION cte_max_recursion_depth = 20000")
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT i, 0, 0 FROM n"
+    file = write(tmp_path / "p.yaml", mysql.port, tmp_path)
+    for rows, told in ((1, "1 row,"), (9_999, "9,999 rows,"), (10_001, "about 10,001 rows,")):
+        mysql.execute("DELETE FROM checked.orders WHERE id > 1")
+        if rows > 1:
+            hint = "/*+ SET_VAR(cte_max_recursion_depth = 20000) */"
+            counted = numbers.format(rows + 1).replace("SELECT i, 0", f"SELECT {hint} i, 0")
+            mysql.execute(f"INSERT INTO checked.orders {counted}")
+        assert f"snapshot: {told}" in "\n".join(findings(file)["ok"])
 
 
 def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) -> None:
@@ -113,6 +137,10 @@ def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) ->
         mysql.execute("SET GLOBAL binlog_format = 'STATEMENT'")
         mysql.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
         found = findings(file, THE_PASSWORD=PASSWORD)
+        unstaged = write(
+            tmp_path / "u.yaml", mysql.port, root, source="tablePattern: checked\\..*\n  stagingMaxBytes: 0"
+        )
+        of_unstaged = findings(unstaged)
     finally:
         mysql.execute(f"SET GLOBAL binlog_row_image = '{before[0]}'")
         mysql.execute(f"SET GLOBAL binlog_format = '{before[1]}'")
@@ -128,7 +156,8 @@ def test_check_reports_everything_at_once(mysql: MySQLServer, tmp_path: Path) ->
         "p.yaml:11:23: ",
     ):
         assert each in told, told
-    assert "the server keeps its binary log for 1 s" in "\n".join(found["warning"])
+    assert "the server keeps its binary log for 1 s, and what it logs meanwhile is staged" in "\n".join(found["ok"])
+    assert "the server keeps its binary log for 1 s, which may be too short" in "\n".join(of_unstaged["warning"])
 
 
 def test_check_finds_tables_that_would_lie_in_one_directory(mysql: MySQLServer, tmp_path: Path) -> None:
@@ -250,7 +279,7 @@ def test_init_writes_a_file_that_check_accepts(mysql: MySQLServer, tmp_path: Pat
     server = ("--host", "127.0.0.1", "--port", str(mysql.port), "--user", "root", "--root", str(tmp_path / "lake"))
     made = invoke("init", *server, "--tables", "checked.orders", "--name", "orders", "-o", str(one))
     assert made.exit_code == 0, made.output
-    assert "#   checked.orders: key id, about 2 rows, 0 MiB" in one.read_text()
+    assert "#   checked.orders: key id, 2 rows, 0 MiB" in one.read_text()
     assert not findings(one).get("error")
     (sink,) = load(str(one)).sinks
     assert sink.arguments() == {"path": f"{tmp_path}/lake/orders", "keys": ["id"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,9 +83,10 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         "p.yaml:9:3: chunkSizze: mysql_cdc has no such option. Did you mean chunkSize?",
         "p.yaml:10:1: chunkSizze: there is no such key. There are: lookup, pipeline, route, sink, source, transform.",
         "p.yaml:11:1: sink needs keys. Columns that identify a row.",
-        "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, compact, from, "
-        "keys, mergeSchema, metadataColumns, name, onExistingRows, partitionBy, path, properties, sequence, "
-        "sideOutputs, smallBatchBytes, smallBatchRows, storageOptions, type.",
+        "p.yaml:14:3: keyz: sink has no such key. Did you mean keys? There are: changeType, checkpoint, clusterBy, "
+        "commitTime, compact, computed, deletedAtColumn, deletedColumn, deletes, from, history, isCurrent, keys, "
+        "mergeSchema, metadataColumns, name, onExistingRows, partitionBy, path, properties, sequence, sideOutputs, "
+        "smallBatchBytes, smallBatchRows, storageOptions, table, trackHistoryColumns, type, validFrom, validTo.",
         "p.yaml:18:3: intervall: pipeline has no such key. Did you mean interval? There are: availableNow, checkpoint, "
         "functions, interval, intervalDuringBacklog, name, settings.",
     ]
@@ -106,7 +108,7 @@ def test_each_mistake_has_its_place_and_the_nearest_name() -> None:
         ("  checkpoint: /lake/_checkpoints/orders\n", "", "p.yaml:14:1: pipeline needs checkpoint."),
         ("table: shop.orders", "table: shop.orders\n  intervall: 1 s", "p.yaml:9:3: intervall: mysql_cdc has no such"),
         ("table: shop.orders", "table: shop.orders\n  interval: 1 s", "p.yaml:9:3: interval: one interval holds for"),
-        ("table: shop.orders", "tables: shop.*", "p.yaml:8:3: tables needs a sink of type delta_tables."),
+        ("table: shop.orders", "tables: shop.*", "p.yaml:8:3: tables needs a sink of type delta_tables, iceberg_"),
         ("sink:", "source:", "p.yaml:10:1: source is written twice. Write it once."),
         ("checkpoint: ", "checkpoint: ~", "p.yaml:16:3: checkpoint: a path cannot begin with ~. Write ${HOME}"),
         ("path: ", "path: ~", "p.yaml:12:3: path: a path cannot begin with ~. Write ${HOME} instead."),
@@ -136,12 +138,45 @@ def test_a_missing_variable_is_named_and_a_value_never_shown() -> None:
 
 
 def test_variables() -> None:
-    text = RIGHT.replace("/lake/_checkpoints/orders", "$${HOME}/${EMPTY:-x}/${A}${B}")
+    text = RIGHT.replace("/lake/_checkpoints/orders", "$${HOME}/${EMPTY:-x}/${env:A}${B}")
     made = parse(text, "p.yaml", {"DB_PASSWORD": SECRET, "EMPTY": "", "A": "1", "B": "2"})
     assert made.pipeline.checkpoint == "${HOME}/x/12"
     assert mistakes(RIGHT.replace("/lake/_checkpoints/orders", "${1}"))[0].startswith(
         "p.yaml:16:3: ${ begins no variable."
     )
+
+
+@pytest.mark.parametrize("content", [f"{SECRET}\n", f"{SECRET}\r\n", SECRET])
+def test_a_secret_of_a_file(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text(content)
+    made = parse(RIGHT.replace("${DB_PASSWORD}", f"${{file:{file}}}"), "p.yaml", {})
+    assert made.sources[0].options["password"] == SECRET
+    assert SECRET not in repr(made)
+    found = mistakes(RIGHT.replace("port: 3306", f"port: ${{file:{file}}}"), {"DB_PASSWORD": "x"})
+    assert found[0].startswith("p.yaml:5:3: port: is not an integer")
+    assert SECRET not in "".join(found)
+    (found_one,) = mistakes(RIGHT.replace("type: delta_upsert", f"type: ${{file:{file}}}"), {"DB_PASSWORD": "x"})
+    assert f"${{file:{file}}}: there is no such sink." in found_one
+
+
+def test_a_secret_of_a_file_of_properties(tmp_path: Path) -> None:
+    file = tmp_path / "shop.properties"
+    file.write_text(f"# password=no\nuser = reader\npassword={SECRET}=\n")
+    made = parse(RIGHT.replace("${DB_PASSWORD}", f"${{file:{file}:password}}"), "p.yaml", {})
+    assert made.sources[0].options["password"] == f"{SECRET}="
+    (told,) = mistakes(RIGHT.replace("${DB_PASSWORD}", f"${{file:{file}:pasword}}"), {})
+    assert told == f"p.yaml:7:3: The file {file} has no line pasword=…. Its keys are user, password."
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (told,) = mistakes(RIGHT.replace("${DB_PASSWORD}", f"${{file:{tmp_path}/none}}"), {})
+    assert told == (
+        f"p.yaml:7:3: The file {tmp_path}/none cannot be read: No such file or directory. The driver needs it."
+    )
+    (tmp_path / "empty").write_text("\n")
+    (told,) = mistakes(RIGHT.replace("${DB_PASSWORD}", f"${{file:{tmp_path}/empty}}"), {})
+    assert "empty is empty." in told
 
 
 def test_anchors_and_merged_keys() -> None:
@@ -235,8 +270,11 @@ pipeline:
     made = parse(text)
     assert [made.query_name(sink) for sink in made.sinks] == ["many-all", "many-sums"]
     assert made.sinks[0].arguments() == {"path": "/lake/all", "partition_by": ["id"]}
-    assert mistakes(text.replace("checkpoint: /lake/c/all, ", ""))[0].startswith("p.yaml:11:5: Each of several sinks")
-    assert mistakes(text.replace("/lake/c/all", "/lake/c/sums"))[0].startswith("p.yaml:12:80: Two sinks have the same")
+    for checkpoint in ("checkpoint: /lake/c/all, ", ", checkpoint: /lake/c/sums"):
+        assert mistakes(text.replace(checkpoint, ""))[0].startswith("p.yaml:13:1: pipeline needs checkpoint.")
+    assert mistakes(text.replace("/lake/c/all", "/lake/c/sums"))[0].startswith(
+        "p.yaml:12:5: Sinks of one checkpoint get one stream: clicks or sums. Give this one a checkpoint of its own"
+    )
     assert mistakes(text.replace("from: clicks, ", "from: clickz, "))[0].endswith(
         "There are: clicks, other, sums, views."
     )
@@ -247,6 +285,42 @@ pipeline:
     assert mistakes(text.replace("name: sums\n", "name: clicks\n"))[0].startswith(
         "p.yaml:5:5: clicks is the name of another"
     )
+
+
+def test_a_source_of_files_without_a_schema() -> None:
+    text = """\
+source:
+  type: hybrid
+  name: clicks
+  phases: files
+  path: /lake/clicks
+  fileFormat: json
+  inferColumnTypes: true
+  schemaEvolutionMode: rescue
+  schemaHints: "id BIGINT, at TIMESTAMP"
+sink: {type: delta_append, path: /lake/all, mergeSchema: true}
+pipeline: {name: clicks, checkpoint: /lake/c}
+"""
+    (source,) = parse(text).sources
+    assert source.options["inferColumnTypes"] == "true"
+    assert mistakes(text.replace("rescue", "add"))[0].startswith("p.yaml:8:3: schemaEvolutionMode: is none of addNew")
+    told = mistakes(text.replace("BIGINT", "NUMBER"))[0]
+    assert told.startswith("p.yaml:9:3: schemaHints: cannot be parsed: NUMBER is not a type of Spark")
+
+
+def test_sinks_of_one_checkpoint_are_targets_of_one_query() -> None:
+    made = parse("""\
+source: {type: hybrid, name: clicks, schema: "id BIGINT", path: /lake/clicks, phases: files}
+sink:
+  - {type: delta_append, name: all, path: /lake/all}
+  - {type: delta_upsert, name: newest, path: /lake/newest, keys: [id]}
+  - {type: delta_append, name: apart, path: /lake/apart, checkpoint: /lake/c/apart}
+pipeline: {name: two, checkpoint: /lake/c/two}
+""")
+    assert [made.query_name(query) for query in made.queries()] == ["two-all", "two-apart"]
+    assert [(output.name, output.query.name) for output in made.outputs()] == [
+        ("all", "all"), ("newest", "all"), ("apart", "apart")
+    ]  # fmt: skip
 
 
 def test_sinks_of_side_outputs() -> None:
@@ -338,7 +412,9 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
 
     schema = pipeline_schema()
     mysql, hybrid, datagen, foreign = schema["$defs"]["source"]["oneOf"]
-    assert {option.name for option in documented_options("mysql_cdc")} <= set(mysql["properties"])
+    names = {option.name for option in documented_options("mysql_cdc")}
+    assert names - {"fs.*"} <= set(mysql["properties"])
+    assert any(re.match(pattern, "fs.key") for pattern in mysql["patternProperties"])
     assert mysql["additionalProperties"] is False
     assert mysql["properties"]["type"]["enum"] == ["mysql_cdc"]
     assert "valueFormat" in hybrid["properties"]
@@ -351,7 +427,7 @@ def test_the_schema_for_editors_has_every_option_and_accepts_the_examples() -> N
     (upsert,) = [
         s for s in schema["$defs"].values() if s.get("properties", {}).get("type", {}).get("const") == "delta_upsert"
     ]
-    assert set(upsert["required"]) == {"type", "path", "keys"}
+    assert set(upsert["required"]) == {"type", "keys"}
 
 
 def test_tables_that_are_looked_up() -> None:

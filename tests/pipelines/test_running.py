@@ -204,7 +204,11 @@ NOISE = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "is_idle"),
-    [pytest.param(signal.SIGINT, False, marks=pytest.mark.grid), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+    [
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.grid),
+        (signal.SIGTERM, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.grid),
+    ],
 )
 def test_a_signal_to_the_process_group_ends_it_after_its_batch_and_the_next_run_goes_on(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, number: signal.Signals, is_idle: bool
@@ -373,7 +377,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 @pytest.mark.process
 @pytest.mark.parametrize(
     "theirs",

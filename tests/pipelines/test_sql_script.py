@@ -160,8 +160,50 @@ def test_options_of_kafka_and_filesystem() -> None:
             "schema": "`id` INT, `who` STRUCT<`a`: INT, `b c`: ARRAY<STRING>>",
         },
     )  # fmt: skip
+    found = source_of("id INT", f"{files}, 'source.monitor-interval' = '5 s', 'rewrittenFiles' = 'ignore'")[2]
+    assert (found["discovery"], found["discoveryInterval"], found["rewrittenFiles"]) == ("continuous", "5 s", "ignore")
     registry = KAFKA.replace("'json'", "'avro-confluent'") + ", 'avro-confluent.url' = 'http://r'"
     assert source_of("id INT", registry)[2]["schema.registry.url"] == "http://r"
+    keys = (
+        f"{registry}, 'key.format' = 'avro-confluent', 'key.avro-confluent.url' = 'http://r', 'key.fields' = 'k_id', "
+        "'key.fields-prefix' = 'k_'"
+    )
+    of_value = source_of("k_id INT, v INT", keys)[2]
+    assert [name for name in of_value if name.startswith("key")] == []
+    of_key = source_of("k_id INT, v INT", f"{keys}, 'value.fields-include' = 'EXCEPT_KEY'")[2]
+    assert of_key == {**of_value, "keyFormat": "avro", "keyFields": "k_id", "keyFieldsPrefix": "k_"}
+
+
+def target_of(columns: str, options: str) -> dict[str, Any]:
+    made = read(f"{SOURCE}CREATE TABLE p ({columns}) WITH ({options});\n{INSERT}")
+    return {"type": made.sinks[0].type, **made.sinks[0].arguments()}
+
+
+def test_options_of_targets() -> None:
+    topic = "'topic' = 't', 'properties.bootstrap.servers' = 'k:9092', 'properties.acks' = 'all'"
+    options = {"kafka.bootstrap.servers": "k:9092", "kafka.acks": "all"}
+    assert target_of("id BIGINT", f"'connector' = 'kafka', {topic}, 'format' = 'json', 'scan.startup.mode' = 'x'") == {
+        "type": "kafka", "topic": "t", "format": "json", "options": options, "change_type": None, "sequence": None,
+        "metadata_columns": [],
+    }  # fmt: skip
+    registry = f"{topic}, 'value.format' = 'avro-confluent', 'value.avro-confluent.url' = 'http://r'"
+    key = "id BIGINT, PRIMARY KEY (id) NOT ENFORCED"
+    assert target_of(key, f"'connector' = 'upsert-kafka', {registry}, 'key.format' = 'avro-confluent'") == {
+        "type": "kafka", "topic": "t", "key": ["id"], "format": "avro",
+        "options": {**options, "schema.registry.url": "http://r"},
+    }  # fmt: skip
+    jdbc = "'url' = 'jdbc:postgresql://h/d', 'table-name' = 'x.y', 'username' = 'u', 'password' = 's3cr3t'"
+    assert target_of(key, f"'connector' = 'jdbc', {jdbc}, 'sink.buffer-flush.max-rows' = '1'") == {
+        "type": "jdbc_upsert", "keys": ["id"], "url": "jdbc:postgresql://h/d", "table": "x.y", "user": "u",
+        "password": "s3cr3t",
+    }  # fmt: skip
+    files = "'connector' = 'filesystem', 'path' = '/out', 'format' = 'parquet'"
+    assert target_of("id BIGINT", files) == {"type": "files", "path": "/out", "format": "parquet"}
+    lines = "'connector' = 'filesystem', 'path' = '/out', 'format' = 'csv', 'csv.field-delimiter' = ';'"
+    more = "'sink.partition-commit.policy.kind' = 'success-file', 'partition.time-extractor.timestamp-pattern' = '$day'"
+    assert target_of("id BIGINT) PARTITIONED BY (id", f"{lines}, {more}") == {
+        "type": "files", "path": "/out", "format": "csv", "options": {"sep": ";"}, "partition_by": ["id"],
+    }  # fmt: skip
 
 
 def test_files_that_are_looked_up() -> None:
@@ -413,7 +455,13 @@ def test_order_case_quotes_and_comments_make_no_difference(chance: random.Random
         (GOOD.replace("id INT) WITH ('connector' = 'datagen'", f"id INT METADATA FROM 'key') WITH ({KAFKA}"),
          "1:17: key: kafka has no such metadata."),
         (GOOD.replace("'print'", "'print', 'standard-error' = 'maybe'"), "2:54: standard-error: input should be a"),
-        (GOOD.replace("'print'", "'upsert-kafka'"), "2:31: upsert-kafka: there is no such connector."),
+        (GOOD.replace("'print'", "'upsert-kafka'"), "2:14: p: a table of upsert-kafka needs a PRIMARY KEY"),
+        (GOOD.replace("'print'", "'upsert-kafka'"), "2:14: The option topic of upsert-kafka is missing."),
+        (GOOD.replace("'print'", "'kafka', 'sink.delivery-guarantee' = 'none'"),
+         "2:54: sink.delivery-guarantee: 'none' is not possible here. There are exactly-once, at-least-once."),
+        (GOOD.replace("'print'", "'hbase'"), "2:31: hbase: there is no such connector."),
+        (GOOD.replace("p (id INT) WITH ('connector' = 'print'", f"p (id INT) PARTITIONED BY (id) WITH ({KAFKA}"),
+         "2:41: p: PARTITIONED BY is not possible with kafka."),
         (GOOD.replace("'print'", "'delta'"), "2:14: The option table-path of delta is missing."),
         (GOOD.replace("'print'", "'delta', 'table-path' = '~/x'"), "2:54: table-path: a path cannot begin with ~."),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from backlog_spark.pipelines.running import wait
 from backlog_spark.pipelines.scripts import explained_script
 from backlog_spark.spi.examination import Severity
 from tests.integration.topics import Topic
+from tests.sinks.kafka.topics import Topics
 
 from .test_running import rows_of, running, wait_for
 
@@ -244,7 +246,7 @@ def test_a_table_is_copied_and_followed(spark: SparkSession, mysql: MySQLServer,
         bs.sql_script(spark, wrong, checkpoint=str(tmp_path / "c2"))
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_statement_set_over_csv_files(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,6 +281,53 @@ def test_a_statement_set_over_csv_files(
 
 
 @pytest.mark.slow
+def test_topics_databases_and_files_are_written(
+    spark: SparkSession, mysql: MySQLServer, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    """Rows that are added, and upserts, into each kind of target that Flink has."""
+    (tmp_path / "in").mkdir()
+    lines = [f'{{"k": {k}, "v": "v{n}"}}\n' for n, k in enumerate([1, 2, 1, 3, 1])]
+    (tmp_path / "in" / "a.json").write_text("".join(lines))
+    mysql.execute("DROP DATABASE IF EXISTS targets")
+    mysql.execute("CREATE DATABASE targets")
+    brokers, topics = f"'properties.bootstrap.servers' = '{kafka.address()}'", ("rows", "newest", "keyed")
+    for topic in topics:
+        Topic(kafka, f"script-{topic}")
+    script = f"""
+    CREATE TABLE f (k INT, v STRING) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/in', 'format' = 'json');
+    CREATE TABLE t1 (k INT, v STRING) WITH ('connector' = 'kafka', 'topic' = 'script-rows', {brokers},
+        'format' = 'json', 'scan.startup.mode' = 'earliest-offset');
+    CREATE TABLE t2 (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'upsert-kafka',
+        'topic' = 'script-newest', {brokers}, 'key.format' = 'json', 'value.format' = 'json');
+    CREATE TABLE t3 (k INT, v STRING) WITH ('connector' = 'kafka', 'topic' = 'script-keyed', {brokers},
+        'format' = 'debezium-json', 'sink.delivery-guarantee' = 'at-least-once');
+    CREATE TABLE p (v STRING, k INT) PARTITIONED BY (k) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/out',
+        'format' = 'csv', 'sink.partition-commit.policy.kind' = 'success-file');
+    CREATE TABLE d (k INT, v STRING, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'jdbc',
+        'url' = 'jdbc:mysql://127.0.0.1:{mysql.port}/targets', 'table-name' = 'newest', 'username' = 'root');
+    INSERT INTO t1 SELECT k, v FROM f;
+    INSERT INTO t2 SELECT k, v FROM f;
+    INSERT INTO t3 SELECT k, v FROM f;
+    INSERT INTO p SELECT v, k FROM f;
+    INSERT INTO d SELECT k, v FROM f;
+    """
+    ran(spark, script, tmp_path / "c")
+    found = {name: list(map(repr, Topics(kafka).messages(f"script-{name}"))) for name in topics}
+    rows = [(k, f"v{n}") for n, k in enumerate([1, 2, 1, 3, 1])]
+    assert Counter(found["rows"]) == Counter(repr((None, {"k": k, "v": v})) for k, v in rows)
+    newest = {1: "v4", 2: "v1", 3: "v3"}
+    assert Counter(found["newest"]) == Counter(repr(({"k": k}, {"k": k, "v": v})) for k, v in newest.items())
+    added = [json.loads(value) for _, value in Topics(kafka).records("script-keyed") if value is not None]
+    assert Counter((each["op"], each["after"]["k"], each["after"]["v"]) for each in added) == Counter(
+        ("c", k, v) for k, v in rows
+    )
+    written = spark.read.schema("v STRING, k INT").csv(f"{tmp_path}/out").collect()
+    assert Counter((row.k, row.v) for row in written) == Counter(rows)
+    assert sorted(each.name for each in (tmp_path / "out").glob("k=*")) == ["k=1", "k=2", "k=3"]
+    assert dict(mysql.execute("SELECT k, v FROM targets.newest")) == newest
+
+
+@pytest.mark.grid
 def test_a_function_and_rows_that_replace_each_other(spark: SparkSession, tmp_path: Path) -> None:
     """The last row of a key stays. A self-join reads its table twice."""
     (tmp_path / "in").mkdir()
@@ -307,7 +356,7 @@ def test_a_function_and_rows_that_replace_each_other(spark: SparkSession, tmp_pa
         )
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_updates_and_deletes_are_printed(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -378,7 +427,7 @@ INSERT INTO s SELECT v, count(*) FROM t GROUP BY v;
     assert re.search(r"aggregate v_aggregate by v.*\n(.*\n)*.*source t_source: mysql_cdc", shown["s"])
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_a_killed_script_goes_on_where_it_was(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     """`backlog-spark sql` in a process of its own. Each record is in the target once."""
     from servers.jars import delta_jars

@@ -340,7 +340,7 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
     ("shape", "written"),
     [
         ("join", ["joined h0"]),
-        ("join of random rows", ["joined v0", "joined h0"]),
+        pytest.param("join of random rows", ["joined v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param("join of rows in a table", ["joined v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param("join of a table's rows", ["joined v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param("join of windows", ["windows_window v0", "joined h0"], marks=pytest.mark.grid),

@@ -41,7 +41,7 @@ class Terminal(io.StringIO):
 def test_the_rate_is_that_of_the_newest_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the report: a running batch's tasks end in groups."""
     query, now = in_backlog(), [1_000.0]
-    monkeypatch.setattr(progress_line.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress_line, "time", SimpleNamespace(monotonic=lambda: now[0]))
     line = ProgressLine(query, io.StringIO())
     shown = []
     for second, rows in ((0, 0.0), (10, 2_000.0), (20, 2_000.0), (65, 9_500.0)):
@@ -106,7 +106,7 @@ def test_a_log_gets_what_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a minute, and at once when rows, the time left or another mode are known."""
     now = [1_000.0]
     for module in (progress_line, progress_outputs):
-        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     query, log = in_backlog(), io.StringIO()
     line = ProgressLine(query, log)
     told = []

@@ -39,7 +39,7 @@ def _told(folder: Path, seconds: float = 120) -> list[str]:
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_executors_are_replaced_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(_JOB)
     with SparkCluster() as cluster:

@@ -74,9 +74,9 @@ def test_batches_are_added_and_replays_are_not(spark: SparkSession, tmp_path: Pa
 def test_one_object_in_several_outputs(spark: SparkSession, tmp_path: Path) -> None:
     """Each counts its own batches, though the object is the same."""
     sink = DeltaAppend(str(tmp_path / "t"))
-    outputs = [Outputs({"": sink}) for _ in range(2)]
+    outputs = [Outputs({"": [sink]}) for _ in range(2)]
     for number, each in enumerate(outputs):
-        each.open(SinkContext(spark, f"query {number}", SCHEMA, False), {})
+        each.open(SinkContext(spark, f"query {number}", SCHEMA, False), {}, lambda keys: False)
     for batch_id in range(2):
         for number, each in enumerate(outputs):
             each.write(events(spark, [(10 * number + batch_id, "mon")]), {}, BatchInfo(batch_id, False))

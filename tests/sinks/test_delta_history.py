@@ -268,15 +268,15 @@ def test_a_first_batch_whose_transaction_the_table_forgot_is_not_written_twice(
 
 def test_a_side_output_that_was_restored_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     context = SinkContext(spark, "app", SCHEMA, False)
-    outputs = Outputs({"": DeltaAppend(str(tmp_path / "main")), "late": DeltaAppend(str(tmp_path / "late"))})
-    outputs.open(context, {"late": SCHEMA})
+    outputs = Outputs({name: [DeltaAppend(str(tmp_path / (name or "main")))] for name in ("", "late")})
+    outputs.open(context, {"late": SCHEMA}, lambda keys: False)
     for number in range(2):
         outputs.write(rows(spark, (number, 0)), {"late": rows(spark, (number, 1))}, BatchInfo(number, False))
     restore_by_other(tmp_path / "late", 1)
     with pytest.raises(BacklogError, match=r"late no longer has.*RESTORE in its version 3"):
         outputs.write(rows(spark, (2, 0)), {"late": rows(spark, (2, 1))}, BatchInfo(2, False))
     with pytest.raises(BacklogError, match=r"late no longer has.*RESTORE in its version 3"):
-        outputs.open(replace(context, newest_planned=2, newest_committed=1), {"late": SCHEMA})
+        outputs.open(replace(context, newest_planned=2, newest_committed=1), {"late": SCHEMA}, lambda keys: False)
 
 
 def test_a_query_killed_between_the_two_commits_finds_a_restored_table(spark: SparkSession, tmp_path: Path) -> None:

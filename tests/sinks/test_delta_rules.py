@@ -30,15 +30,14 @@ from pyspark.sql.types import (
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.delta.deltars.limits import (
-    RowBudget,
     has_exact_statistics,
     in_range_of_int96,
-    is_comparable,
     refusal_of_store,
     refusal_of_table,
 )
 from backlog_spark.sinks.delta.schema import widens
 from backlog_spark.sinks.newest_changes import newest_changes
+from backlog_spark.sinks.small_batches import RowBudget, is_comparable
 
 ELSEWHERE = "delta-rs would use another location, because of a character in the table's path"
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from backlog_spark.sinks.delta.begun_tables import TableMark, TableMarks
+from backlog_spark.sinks.begun_tables import TableMark, TableMarks
+from backlog_spark.spark.checkpoint.store import CheckpointStore
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, is_mariadb, options
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def test_new_altered_and_truncated_tables(spark: SparkSession, server: MySQLServ
     assert rows(spark, tmp_path / "ods" / "ods_later") == Counter([(1, "a"), (2, "b")])
     assert rows(spark, tmp_path / "people") == Counter([(2, "z", "three")])
     moved = bs.DeltaTables(str(tmp_path), routes=[("shop.*", "ods/<>")])
-    with pytest.raises(bs.BacklogError, match=r"was begun in .* and now has the directory"):
+    with pytest.raises(bs.BacklogError, match=r"was begun in .* and now belongs to"):
         started(spark, source(server, r"shop\..*"), moved, tmp_path)
     # A table that somebody removes is not begun again.
     shutil.rmtree(tmp_path / "people")
@@ -187,7 +188,7 @@ def test_a_dropped_table(
             query.processAllAvailable()
         told = [record.message for record in caplog.records if "gone.dropped was dropped" in record.message]
         path = f"{tmp_path}/gone/dropped"
-        notice = f"gone.dropped was dropped: its rows were removed from the Delta table at {path}, which stays."
+        notice = f"gone.dropped was dropped: its rows were removed. Its table {path} stays."
         assert told == ([notice] if events == "emit" else [])
         kept = [] if events == "emit" else [(1, 3), (2, 2)]
         assert rows(spark, tmp_path / "gone" / "dropped") == Counter(kept)
@@ -265,7 +266,7 @@ def test_what_it_refuses(spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 def test_each_table_has_a_mark_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     """Also with a dot in a name, and with names that are longer than a file's name when they are escaped."""
     names = [("a", "b.c"), ("a.b", "c"), ("A", "b.c"), ("ä" * 64, "b" * 64), ("ä" * 64, "b" * 63 + "c"), ("..", "%2E")]
-    made = TableMarks(spark, str(tmp_path), "query")
+    made = TableMarks(CheckpointStore(spark, str(tmp_path / "query")))
     for _ in range(2):  # the second time over the first ones
         kept = [made.note(TableMark(*name, "path", number)) for number, name in enumerate(names)]
-    assert sorted(TableMarks(spark, str(tmp_path), "query"), key=lambda mark: mark.batch) == kept
+    assert sorted(TableMarks(CheckpointStore(spark, str(tmp_path / "query"))), key=lambda mark: mark.batch) == kept

@@ -211,3 +211,18 @@ def test_locations_are_whole_however_they_are_written(spark: SparkSession, tmp_p
     with session_conf(spark, {"fs.defaultFS": "hdfs://localhost:1"}):
         assert qualified(spark, "/c/x").toString() == "hdfs://localhost:1/c/x"
         assert qualified(spark, "file:///c/x").toString() == "file:/c/x"
+
+
+@pytest.mark.usefixtures("either_manager")
+def test_files_that_were_being_written_are_removed(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert checkpoint.replace_metadata("plan", {"run": 0})
+    checkpoint.make_directory("backlog/events")
+    checkpoint.write_file("backlog/events/1.jsonl", "{}")
+    for name in ("backlog/plan-1.json", "backlog/events/2.jsonl"):
+        checkpoint._files.createAtomic(checkpoint._path(name), False).write(b"half")
+    assert len(list((tmp_path / "backlog").rglob("*.tmp"))) == 2
+    checkpoint.remove_unfinished()
+    left = {path.name for path in (tmp_path / "backlog").rglob("*") if path.is_file() and path.suffix != ".crc"}
+    assert left == {"plan-0.json", "1.jsonl"}
+    assert not list((tmp_path / "backlog").rglob("*.tmp.crc"))

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 import backlog_spark as bs
 from backlog_spark.model.nodes import SourceNode
+from backlog_spark.model.trees import unobserved
 from backlog_spark.spark.plan import columns_read as module
 from backlog_spark.spark.plan.columns_read import columns_read, restored, with_paths
 
@@ -50,6 +51,9 @@ def test_steps(spark: SparkSession, rows: bs.BacklogStream) -> None:
     assert read(spark, rows.map("place IS NULL AS no")) == ["place"]
     assert read(spark, rows.map("ID", "Place.City AS c")) == ["id", "place/city"]
     assert read(spark, rows.map("1 AS one")) == []
+    timed = rows.with_watermark("at", "1 second").map("id")
+    assert read(spark, timed) == ["at", "id"]
+    assert read(spark, bs.BacklogStream(unobserved(timed._node))) == ["id"]
     with_nulls = StructType.fromDDL("id BIGINT NOT NULL, v INT")
     spec = rows.sources[0]
     found = columns_read(spark, rows.filter("id IS NOT NULL").map("v")._node, spec, with_nulls)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A native query over one of the sources, for any version of Spark that has Python sources.
+"""A query over one of the sources: a native one, or with ``"whole": true`` one of backlog_spark.
 
     python job.py '{"format": …, "options": {…}, "checkpoint": …, "target": …}'
 
@@ -9,8 +9,19 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from pyspark.sql import SparkSession
+
+
+def whole(spark: SparkSession, job: dict[str, Any]) -> None:
+    """Run a query of backlog_spark."""
+    import backlog_spark as bs
+
+    writer = bs.source(job["format"], name="given", options=job["options"]).write("copy")
+    writer = writer.trigger(processing_time="200 milliseconds", interval_during_backlog="1 second")
+    writer = writer.option("checkpointLocation", job["checkpoint"])
+    writer.to(bs.FilesSink(job["target"])).start(spark).awaitTermination()
 
 
 def main() -> None:
@@ -26,6 +37,9 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("WARN")
+    if job["whole"]:
+        whole(spark, job)
+        return
     frame = spark.readStream.format(job["format"]).options(**job["options"]).load()
     query = (
         frame.writeStream.format("parquet")

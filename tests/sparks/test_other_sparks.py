@@ -1,4 +1,4 @@
-"""The two sources alone on Spark 4.0 and 4.1, with kills; everything else says that it needs another version.
+"""The two sources on other versions of Spark, with kills, and whole queries on 4.3 without Delta.
 
 Each version has an environment of its own, made by ``make test-sparks``.
 """
@@ -31,17 +31,25 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = Path(os.environ.get("SPARKS", ROOT / ".venv"))
-VERSIONS = ("4.0", "4.1")
+# With native queries, and with queries of backlog_spark.
+VERSIONS = (("4.0", False), ("4.1", False), ("4.3", False), ("4.3", True))
+ALONE = ("4.0", "4.1")
 LIMIT_S = 300
 ROWS = 6_000
 
 pytestmark = [pytest.mark.sparks, pytest.mark.process]
 
 
-@pytest.fixture(params=VERSIONS)
-def python(request: pytest.FixtureRequest) -> str:
+def of_version(version: str) -> str:
     """The interpreter that has this version of PySpark."""
-    return str(ENVIRONMENTS / f"spark-{request.param}" / "bin" / "python")
+    return str(ENVIRONMENTS / f"spark-{version}" / "bin" / "python")
+
+
+@pytest.fixture(params=VERSIONS, ids=lambda given: f"{given[0]}{' whole' if given[1] else ''}")
+def version(request: pytest.FixtureRequest) -> tuple[str, bool]:
+    """A version of Spark, and whether the query is one of backlog_spark."""
+    found: tuple[str, bool] = request.param
+    return found
 
 
 def environment(python: str) -> dict[str, str]:
@@ -52,8 +60,9 @@ def environment(python: str) -> dict[str, str]:
 class Job:
     """A query of another Spark, and what it has left on disk."""
 
-    def __init__(self, python: str, root: Path, **described: Any) -> None:
-        self.python, self.log = python, root / "log"
+    def __init__(self, version: tuple[str, bool], root: Path, **described: Any) -> None:
+        self.python, self.log = of_version(version[0]), root / "log"
+        described["whole"] = version[1]
         self.checkpoint, self.target = root / "checkpoint", root / "target"
         self.described = {**described, "checkpoint": str(self.checkpoint), "target": str(self.target)}
 
@@ -112,12 +121,16 @@ class Job:
         return moment
 
 
-def test_a_table_and_its_log(spark: SparkSession, mysql: MySQLServer, tmp_path: Path, python: str) -> None:
-    table = f"sparks.t{Path(python).parents[1].name[-1]}"
+def test_a_table_and_its_log(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, version: tuple[str, bool]
+) -> None:
+    table = f"sparks.t{version[0][-1]}{'w' if version[1] else ''}"
     mysql.execute("CREATE DATABASE IF NOT EXISTS sparks")
     mysql.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20))")
     mysql.execute(f"INSERT INTO {table} VALUES " + ",".join(f"({i}, {i}, 's')" for i in range(ROWS)))
-    job = Job(python, tmp_path, format="mysql_cdc", options=options(mysql, table, chunkSize=500, maxRowsPerBatch=1_000))
+    job = Job(
+        version, tmp_path, format="mysql_cdc", options=options(mysql, table, chunkSize=500, maxRowsPerBatch=1_000)
+    )
     with Writers(mysql, table, 5, threads=1, keys=ROWS):
         for moment in (job.is_planned(backlog=True), job.is_planned(backlog=True), job.is_planned(backlog=False)):
             with job.running() as until:
@@ -137,16 +150,16 @@ def test_a_table_and_its_log(spark: SparkSession, mysql: MySQLServer, tmp_path: 
     assert state == table_rows(mysql, table)
 
 
-def test_files_and_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path, python: str) -> None:
+def test_files_and_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path, version: tuple[str, bool]) -> None:
     files = tmp_path / "files"
     files.mkdir()
     for number in range(20):
         ids = list(range(number * 100, number * 100 + 100))
         pq.write_table(pa.table({"id": ids}), files / f"{number:02}.parquet")
-    topic = Topic(kafka, f"sparks{Path(python).parents[1].name[-1]}")
+    topic = Topic(kafka, f"sparks{version[0][-1]}{version[1]}")
     topic.send({"id": number} for number in range(2_000, 2_300))
     job = Job(
-        python, tmp_path, format="hybrid",
+        version, tmp_path, format="hybrid",
         options={
             "path": str(files), "schema": "id BIGINT", "maxRowsPerBatch": "300", "startingOffsets": "earliest",
             "kafka.bootstrap.servers": kafka.address(), "subscribe": topic.name, "valueFormat": "json",
@@ -172,10 +185,46 @@ def test_files_and_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Pa
     assert committed >= 7
 
 
+@pytest.mark.parametrize("number", ALONE)
 @pytest.mark.parametrize("name", ["register", "source", "backlog_query", "sql"])
-def test_everything_else_needs_another_version(python: str, name: str) -> None:
+def test_everything_else_needs_another_version(number: str, name: str) -> None:
+    python = of_version(number)
     code = f"import backlog_spark as bs\ntry:\n    bs.{name}\nexcept bs.BacklogError as error:\n    print(error)"
     found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=environment(python))
-    assert found.stdout.startswith("backlog_spark needs PySpark 4.2, found 4.")
+    assert found.stdout.startswith("backlog_spark needs PySpark 4.2 or 4.3, found 4.")
     assert "also run on 4.0 and 4.1" in found.stdout
     assert found.stdout.count("\n") == 1
+
+
+_PROBE = """
+import backlog_spark as bs
+from pyspark.sql import SparkSession
+from backlog_spark.spark.jvm.internals import INTERNALS, missing
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+bs.register(spark)
+print("LACKS", sorted(name for name in INTERNALS if not INTERNALS[name].jar and missing(name)))
+stream = bs.source("hybrid", name="f", schema="id BIGINT", path=FILES, phases="files")
+writer = stream.write("d").trigger(interval_during_backlog=0).option("checkpointLocation", TARGET + "-c")
+try:
+    writer.to(bs.DeltaAppend(TARGET)).start(spark)
+except bs.BacklogError as error:
+    print("TOLD", error)
+totals = stream.key_by("id").aggregate("count(*) AS n")
+writer = totals.write("t").trigger(interval_during_backlog=0).option("checkpointLocation", TARGET + "-t")
+writer.to(bs.FilesSink(TARGET + "-totals")).start(spark).awaitTermination()
+print("ROWS", sorted(tuple(row) for row in spark.read.parquet(TARGET + "-totals").collect()))
+"""
+
+
+def test_a_newer_version_has_what_is_used_but_delta(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"id": [1, 1, 2]}), tmp_path / "files" / "a.parquet")
+    names = f"TARGET, FILES = {str(tmp_path / 'target')!r}, {str(tmp_path / 'files')!r}"
+    python = of_version("4.3")
+    found = subprocess.run([python, "-c", names + _PROBE], capture_output=True, text=True, env=environment(python))
+    told = [line for line in found.stdout.splitlines() if line.startswith(("LACKS", "TOLD", "ROWS"))]
+    assert found.returncode == 0, found.stderr[-3000:]
+    assert told[0] == "LACKS []"
+    assert told[1].startswith("TOLD Delta has no jar for Spark 4.3")
+    assert "another target" in told[1]
+    assert told[2] == "ROWS [(1, 2), (2, 1)]"

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.state.state_codec import (
     as_text,
     from_text,
@@ -87,6 +88,24 @@ def test_rows(kind: DataType, count: int) -> None:
     rows = pa.RecordBatch.from_arrays([numbers, nulls, values, numbers], schema=state.arrow())
     text, slots = packed_rows(rows, state)
     assert unpacked_rows(text, slots, state).equals(rows)
+
+
+def test_a_damaged_text_is_told() -> None:
+    schema = StateSchema((LongType(),), (LongType(),))
+    columns = [pa.array(range(50), field.type) for field in schema.arrow()]
+    text, slots = packed_rows(pa.RecordBatch.from_arrays(columns, schema=schema.arrow()), schema)
+    for damaged in (
+        "",
+        "x" * 20,
+        text[:40],
+        f"ffffffff{text[8:]}",
+        text[:8] + as_text(b"\0" * 56),
+        text[:-1] + "\uffff",
+    ):
+        with pytest.raises(BacklogError, match="State in the checkpoint is damaged"):
+            unpacked_rows(damaged, slots, schema)
+    with pytest.raises(BacklogError, match="State in the checkpoint is damaged"):
+        unpacked_hashes("x" * 9)
 
 
 def test_numbers_take_the_bytes_that_they_need() -> None:

@@ -1,4 +1,4 @@
-"""Metrics, dashboard and alert rules with Prometheus itself: `make test-prometheus` brings it."""
+"""Metrics, dashboard and alert rules with Prometheus itself, and the files of conf/ by their schemas."""
 
 from __future__ import annotations
 
@@ -145,6 +145,24 @@ def test_the_composition_has_what_its_schema_knows() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     checked = subprocess.run([*command, "docker-compose.yml"], cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_resources_of_kubernetes_have_what_its_schema_knows() -> None:
+    command = [sys.executable, "-m", "kubernetes_validate", "--strict", "conf/kubernetes.yaml"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_unit_has_what_systemd_knows(tmp_path: Path) -> None:
+    """The unit as it is, but for the program, the user and the directory, which are not on this machine."""
+    here = {"ExecStart": "/bin/true", "User": "root", "WorkingDirectory": "/tmp"}
+    text = (ROOT / "conf" / "backlog-job.service").read_text()
+    for name, value in here.items():
+        text = re.sub(f"^{name}=.*", f"{name}={value}", text, count=1, flags=re.MULTILINE)
+    unit = tmp_path / "backlog-job.service"
+    unit.write_text(text)
+    checked = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_the_exposition_has_no_findings(drivers: list[Driver]) -> None:

@@ -11,6 +11,8 @@ import s3fs
 
 from backlog_spark.runner import event_log
 from backlog_spark.runner.event_log import DIRECTORY, EventLog
+from backlog_spark.tools.inspection import inspected, shown
+from backlog_spark.tools.report import page
 from backlog_spark.tools.stored_checkpoint import StoredCheckpoint
 from tests.sinks.s3 import lake
 
@@ -79,6 +81,39 @@ def test_a_line_that_a_crash_has_torn_is_left_out(tmp_path: Path) -> None:
     (root / DIRECTORY / "00000003-a.jsonl").write_text("")
     (root / DIRECTORY / "00000004-a.jsonl").write_bytes(bytes(100))
     assert len(StoredCheckpoint(str(root)).events) == len(story()) + 1
+
+
+def test_what_an_event_leaves_out_may_also_be_null(tmp_path: Path) -> None:
+    events = [{**event, "sources": None, "parts_ms": None, "state": None} for event in story()]
+    assert shown(inspected(StoredCheckpoint(str(checkpoint_of(tmp_path, events)))))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"at": 5},
+        {"at": "yesterday"},
+        {"kind": ["end"]},
+        {"took_ms": "5"},
+        {"batch": None},
+        {"rows": 10**30},
+        {"rows": True},
+        {"sources": [5]},
+        {"sources": [{"rows": "many"}]},
+        {"state": [{"rows": []}]},
+        {"why": "\ud800"},
+        {"started": "0001-01-01"},
+    ],
+)
+def test_a_damaged_line_hides_no_other(tmp_path: Path, damage: dict[str, object]) -> None:
+    events = story()
+    at = next(i for i, event in enumerate(events) if event["kind"] == "batch")
+    root = checkpoint_of(tmp_path, [*events[:at], {**events[at], **damage}, *events[at + 1 :]])
+    (root / DIRECTORY / "00000002-a.jsonl").write_bytes(b'{"v": 1, "kind": "\xff"}\n')
+    checkpoint = StoredCheckpoint(str(root))
+    assert checkpoint.events == [*events[:at], *events[at + 1 :]]
+    page(checkpoint).encode()
+    assert shown(inspected(checkpoint))
 
 
 def test_no_text_of_a_file_that_is_gone_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

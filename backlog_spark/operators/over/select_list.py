@@ -101,7 +101,7 @@ def _one(item: exp.Expr) -> OverFunction:
 def _offset(written: str, given: exp.Expr | None) -> int:
     if given is None:
         return 1
-    if not isinstance(given, exp.Literal) or given.is_string or not str(given.this).isdigit():
+    if not isinstance(given, exp.Literal) or given.is_string or not str(given.this).isdecimal():
         raise BacklogError(
             f"over: {written}: {text_of(given)} is not a number of rows.", "Give a whole number of 0 or more."
         )
@@ -122,4 +122,4 @@ def _default(written: str, call: exp.Expr) -> Default:
     if literal.is_string:
         return str(literal.this)
     text = str(literal.this)
-    return sign * int(text) if text.isdigit() else sign * Decimal(text)
+    return sign * int(text) if text.isdecimal() else sign * Decimal(text)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from backlog_spark.common.familiar_names import choice
 from backlog_spark.pipelines.document import Document, Path
-from backlog_spark.pipelines.script.connectors import connector_of, translated
+from backlog_spark.pipelines.script.connectors import CONNECTORS, TARGETS, connector_of, translated
 from backlog_spark.pipelines.script.places import Places
 from backlog_spark.pipelines.script.statements import Insert, Script, Slice, Table, View
 from backlog_spark.pipelines.script.tokens import Refused, Token
@@ -57,7 +57,7 @@ def _of_table(table: Table, *, is_target: bool) -> Iterator[Refused]:
         if token.value not in names:
             yield Refused(token.start, f"There is no column {token.value}.", choice(token.value, names, "There are"))
     try:
-        table.connector = connector = connector_of(table.options, table.name, table.start)
+        table.connector = connector = connector_of(table.options, table.name, table.start, is_target=is_target)
     except Refused as error:
         yield error
         return
@@ -66,6 +66,15 @@ def _of_table(table: Table, *, is_target: bool) -> Iterator[Refused]:
     of, faults = table.connector_name, list[Refused]()
     table.translated = translated(of, connector, table.options, table.start, faults)
     yield from faults
+    form = table.translated.get("format")
+    if of == "kafka" and table.keys and not connector.reads and form is not None and form.value != "debezium":
+        told = f"{table.name}: each row is added to a topic of kafka, so it has no primary key."
+        yield Refused(table.keys[0].start, told, "Write 'connector' = 'upsert-kafka' for upserts, or leave it out.")
+    if connector.needs_key and not table.keys:
+        yield Refused(table.start, f"{table.name}: a table of {of} needs a PRIMARY KEY … NOT ENFORCED.")
+    if table.partitions and connector.type in ("kafka", "jdbc_upsert"):
+        told = f"{table.name}: PARTITIONED BY is not possible with {of}."
+        yield Refused(table.partitions[0].start, told, "Leave it out, or write to a table with 'connector' = 'delta'.")
     for column in table.columns:
         known = METADATA.get(of, {})
         if column.metadata and connector.reads and column.metadata not in known:
@@ -96,7 +105,7 @@ def _of_target(script: Script, insert: Insert, count: int | None) -> Iterator[Re
     if target.connector is not None and target.connector.reads:
         yield Refused(
             insert.start, f"{target.name}: tables of {target.connector_name} can only be read here.",
-            "Write to a table with 'connector' = 'delta', 'print' or 'blackhole'; in Python bs.Sink is any target.",
+            f"Write to a table of {', '.join(sorted(n for n, c in {**CONNECTORS, **TARGETS}.items() if not c.reads))}.",
         )  # fmt: skip
     names = [column.name for column in target.columns]
     for token in insert.columns:

@@ -15,7 +15,17 @@ from backlog_spark.pipelines.script.tokens import Refused
 from backlog_spark.pipelines.sections import SINKS, keys_of
 from backlog_spark.spi.registry import documented_options
 
-__all__ = ["CONNECTORS", "LEGACY", "LOOKUP_RELOAD", "Connector", "FlinkOption", "Given", "connector_of", "translated"]
+__all__ = [
+    "CONNECTORS",
+    "LEGACY",
+    "LOOKUP_RELOAD",
+    "TARGETS",
+    "Connector",
+    "FlinkOption",
+    "Given",
+    "connector_of",
+    "translated",
+]
 
 
 @dataclass(frozen=True)
@@ -74,12 +84,15 @@ class Connector:
         Options here that a table has if it does not set them.
     reads : bool
         Whether its tables are read. Otherwise they are written.
+    needs_key : bool
+        Whether its tables need a primary key.
     """
 
     type: str
     options: tuple[FlinkOption, ...]
     always: Mapping[str, str]
     reads: bool = True
+    needs_key: bool = False
 
     def known(self) -> dict[str, FlinkOption]:
         """The options by name. Those of mysql_cdc are in its own table, with Flink's names."""
@@ -124,6 +137,8 @@ _SINK_PARALLELISM: Final = _O("sink.parallelism")
 
 LOOKUP_RELOAD: Final = "lookup.full-cache.periodic-reload.interval"
 
+_MONITOR: Final = "source.monitor-interval"
+
 LEGACY: Final = {"connector.type": "connector", "connector.path": "path", "format.type": "format"}
 """Names of options before Flink 1.11, and their later names."""
 
@@ -137,6 +152,11 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
             _O("properties.group.id"),
             _O("properties.*", "kafka.*"),
             _O("format", "valueFormat", {"json": "json", "csv": "csv", "avro": "avro", "avro-confluent": "avro"}),
+            _O("key.format", "keyFormat",
+               {"json": "json", "avro": "avro", "avro-confluent": "avro", "raw": "string"}),
+            _O("key.fields", "keyFields"),
+            _O("key.fields-prefix", "keyFieldsPrefix"),
+            _O("key.avro-confluent.url", "schema.registry.url"),
             _O("value.fields-include", "", {"ALL": "", "EXCEPT_KEY": ""}),
             _O("scan.startup.mode", "startingOffsets",
                {"earliest-offset": "earliest", "latest-offset": "latest", "timestamp": ""}, required=True),
@@ -160,6 +180,7 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
                required=True),
             _O(LOOKUP_RELOAD, "refresh"),
             _O("lookup.cache", "", {"FULL": ""}),
+            _O(_MONITOR, "discoveryInterval"),
             _O("sink.*"),
             *_FORMAT_OPTIONS,
         ),
@@ -187,13 +208,72 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
         reads=False,
     ),
 }  # fmt: skip
-"""By Flink's name."""
+"""By Flink's name: of tables that are read, and of those that are only written."""
+
+_OF_TOPICS: Final = (
+    _O("topic", "topic", required=True),
+    _O("properties.bootstrap.servers", "options.kafka.bootstrap.servers", required=True),
+    _O("properties.group.id"),
+    _O("properties.*", "options.kafka.*"),
+    _O("format", "format", {"json": "json", "debezium-json": "debezium", "avro-confluent": "avro"}, required=True),
+    _O("key.format", "", {"json": "", "avro-confluent": ""}),
+    _O("value.fields-include", "", {"ALL": ""}),
+    _O("sink.delivery-guarantee", "delivery", {"exactly-once": "exactly_once", "at-least-once": "at_least_once"}),
+    _O("json.timestamp-format.standard", "", {"ISO-8601": ""}),
+    _O("avro-confluent.url", "options.schema.registry.url"),
+    _O("avro-confluent.basic-auth.user-info", "options.schema.registry.basic.auth.user.info"),
+    _O("sink.*"),
+    _O("scan.*"),
+)
+
+TARGETS: Final[Mapping[str, Connector]] = {
+    "kafka": Connector("kafka", _OF_TOPICS, {}, reads=False),
+    "upsert-kafka": Connector("kafka", _OF_TOPICS, {}, reads=False, needs_key=True),
+    "filesystem": Connector(
+        "files",
+        (
+            _O("path", "path", required=True),
+            _O("format", "format", {form: form for form in ("parquet", "csv", "json", "orc", "avro")}, required=True),
+            _O("csv.field-delimiter", "options.sep"),
+            _O("csv.quote-character", "options.quote"),
+            _O("csv.escape-character", "options.escape"),
+            _O("csv.null-literal", "options.nullValue"),
+            _O("parquet.compression", "options.compression"),
+            # A batch has files of its own, and they are visible when Spark's log names them.
+            _O("sink.*"),
+            _O("partition.*"),
+        ),
+        {},
+        reads=False,
+    ),
+    "jdbc": Connector(
+        "jdbc_upsert",
+        (
+            _O("url", "url", required=True),
+            _O("table-name", "table", required=True),
+            _O("username", "user", required=True),
+            _O("password", "password"),
+            _O("driver"),
+            _O("connection.max-retry-timeout"),
+            _O("sink.*"),
+            _O("scan.*"),
+            _O("lookup.*"),
+        ),
+        {},
+        reads=False,
+        needs_key=True,
+    ),
+}  # fmt: skip
+"""By Flink's name: of tables that an INSERT writes. `CONNECTORS` has the others."""
+
+_ALL: Final = tuple(dict.fromkeys([*CONNECTORS, *TARGETS]))
 
 # Options that follow from the declaration, or that a query sets.
 _DECLARED: Final = frozenset(
     {"phases", "schema", "metadatacolumns", "interval", "intervalduringbacklog", "querytoken", "signalstoken",
      "fillscolumns", "pollwait", "availablenowtarget", "metadatalocation", "name", "from", "checkpoint", "sideoutputs",
-     "type", "keys", "partitionby", "properties", "changetype", "sequence", "storageoptions"}
+     "type", "keys", "key", "partitionby", "properties", "changetype", "sequence", "storageoptions",
+     "options", "table"}
 )  # fmt: skip
 _FAMILIES: Final = {"hybrid": ("kafka.", "fs.")}
 # Flink's defaults of formats, where Spark has others.
@@ -201,8 +281,8 @@ _OF_FORMAT: Final = {"json": {"mode": "FAILFAST"}, "csv": {"mode": "FAILFAST", "
 _PLAIN_NAME: Final = re.compile(r"[\w$-]+")
 
 
-def connector_of(given: Mapping[str, Given], table: str, start: int) -> Connector:
-    """The connector that a table's options name.
+def connector_of(given: Mapping[str, Given], table: str, start: int, *, is_target: bool) -> Connector:
+    """The connector that a table's options name. ``is_target``: whether an INSERT writes the table.
 
     Raises
     ------
@@ -211,11 +291,12 @@ def connector_of(given: Mapping[str, Given], table: str, start: int) -> Connecto
     """
     named = given.get("connector")
     if named is None:
-        raise Refused(start, f"The table {table} has no 'connector'.", f"There are {', '.join(CONNECTORS)}.")
-    found = CONNECTORS.get(named.value)
+        raise Refused(start, f"The table {table} has no 'connector'.", f"There are {', '.join(_ALL)}.")
+    first, second = (TARGETS, CONNECTORS) if is_target else (CONNECTORS, TARGETS)
+    found = first.get(named.value) or second.get(named.value)
     if found is None:
         raise Refused(
-            named.start, f"{named.value}: there is no such connector.", choice(named.value, CONNECTORS, "There are")
+            named.start, f"{named.value}: there is no such connector.", choice(named.value, _ALL, "There are")
         )
     return found
 
@@ -246,7 +327,9 @@ def translated(
     found: dict[str, Given] = {}
     for each in given.values():
         flink = (
-            each.name.removeprefix("value.") if name == "kafka" and each.name != "value.fields-include" else each.name
+            each.name.removeprefix("value.")
+            if name in ("kafka", "upsert-kafka") and each.name != "value.fields-include"
+            else each.name
         )
         family = next((n for n in known if n.endswith("*") and flink.startswith(n[:-1])), "")
         option = known.get(flink) or known.get(family)
@@ -271,22 +354,29 @@ def translated(
             value = option.values[value]
         ours = option.ours.replace("*", flink[len(option.name) - 1 :])
         if ours and (value or option.values is None) and (ours != "properties" or connector.reads):
-            if ours in found and ours != "table":
+            if ours in found and ours != "table" and (ours != "schema.registry.url" or found[ours].value != value):
                 faults.append(
                     Refused(each.start, f"{each.name}: {found[ours].name} says the same.", "Write one of them.")
                 )
             found[ours] = Given(each.name, value, each.start)
     missing = [o.name for o in known.values() if o.required and not {o.name, f"value.{o.name}"} & given.keys()]
     missing = [n for n in missing if known[n].ours not in found or known[n].ours == "table"]
-    if name == "kafka" and not {"subscribe", "subscribePattern"} & found.keys():
+    is_read_topic = name == "kafka" and connector.reads
+    include = given.get("value.fields-include")
+    if is_read_topic and (include is None or include.value == "ALL"):  # the value has all columns
+        of_key = ("key.format", "key.fields")
+        found = {ours: value for ours, value in found.items() if not value.name.startswith(of_key)}
+    if is_read_topic and not {"subscribe", "subscribePattern"} & found.keys():
         missing.append("topic")
-    if name == "kafka" and "valueFormat" not in found and "format" not in given and "value.format" not in given:
+    if is_read_topic and "valueFormat" not in found and not {"format", "value.format"} & given.keys():
         missing.append("format")
     for each_name in missing:
         hint = _NEEDED.get(each_name, f"Write '{each_name}' = '…'.")
         faults.append(Refused(start, f"The option {each_name} of {name} is missing.", hint))
     if name == "mysql-cdc" and not {"database-name", "table-name"} - given.keys():
         _table(given, found)
+    if (monitor := given.get(_MONITOR)) and connector.reads:
+        found.setdefault("discovery", Given(monitor.name, "continuous", monitor.start))
     form = found.get("valueFormat") or found.get("fileFormat")
     for ours, value in {**connector.always, **_OF_FORMAT.get(form.value if form else "", {})}.items():
         found.setdefault(ours, Given("connector", value, start))

@@ -34,7 +34,7 @@ _OF_SPARK: Final = {"table.local-time-zone": "spark.sql.session.timeZone"}
 # Settings of Flink's client alone.
 _OF_CLIENT: Final = "sql-client."
 # What becomes of changes on the way to a sink.
-_CHANGES: Final = {"delta_append": "refuse", "delta_upsert": "upsert"}
+_CHANGES: Final = {"delta_append": "refuse", "files": "refuse", "delta_upsert": "upsert", "jdbc_upsert": "upsert"}
 
 _Item = tuple[str, tuple[Place, ...]]
 """An item of a SELECT, and where each of its lines begins."""
@@ -196,8 +196,9 @@ class _Writer:
         self._transform(table.name, table.start, *_select(items, name, here), watermark=watermark, dialect=dialect)
 
     def _lookup(self, table: Table) -> None:
-        """A bounded table, whose options are those of Spark's own format."""
-        options = {name: given for name, given in table.translated.items() if name != "phases"}
+        """A bounded table, whose options are those of Spark's own format. It is read again as a whole."""
+        of_streams = ("phases", "discovery", "discoveryInterval")
+        options = {name: given for name, given in table.translated.items() if name not in of_streams}
         options["format"] = options.pop("fileFormat")
         options["schema"] = _schema(table)
         self._add("lookup", table.start, {"name": (table.name, table.start), **options})
@@ -252,7 +253,8 @@ class _Writer:
         written = {column.name: column.type for column in table.columns if column.is_physical}
         given = {token.value: written[token.value] for token in insert.columns if token.value in written} or written
         name = self._unique(f"{table.name}_rows")
-        changes = _CHANGES.get(kind)
+        keys = [token.value for token in table.keys]
+        changes = ("upsert" if keys else "refuse") if kind == "kafka" else _CHANGES.get(kind)
         self._transform(name, start, *self._places.written(insert.sql), columns=given, changes=changes, dialect="flink")
         if len(given) < len(written) or list(given) != list(written):
             inner, name = name, self._unique(f"{table.name}_all_rows")
@@ -264,13 +266,25 @@ class _Writer:
         if kind.startswith("delta"):
             own |= {
                 "properties": {o.name: o.value for o in table.options.values() if o.name.startswith("delta.")},
-                "partitionBy": [token.value for token in table.partitions],
-                "keys": [token.value for token in table.keys],
             }
-        values = {key: (value, start) for key, value in own.items() if value}
-        if table.keys and kind == "delta_upsert":
-            values["keys"] = (own["keys"], table.keys[0].start)
-        self._add("sink", start, {**values, **table.translated})
+        if table.partitions:
+            own["partitionBy"] = [token.value for token in table.partitions]
+        values: dict[str, Given | tuple[Any, int]] = {key: (value, start) for key, value in own.items() if value}
+        if keys and kind in ("delta_upsert", "jdbc_upsert", "kafka"):
+            values["key" if kind == "kafka" else "keys"] = (keys, table.keys[0].start)
+        elif kind == "kafka":  # rows are added, without a key
+            values |= {"changeType": (None, start), "sequence": (None, start), "metadataColumns": ([], start)}
+        options: dict[str, Given] = {}
+        for option, found in table.translated.items():
+            if option.startswith("options."):
+                options[option.removeprefix("options.")] = found
+            else:
+                values[option] = found
+        if options:
+            values["options"] = ({option: found.value for option, found in options.items()}, start)
+        path = self._add("sink", start, values)
+        for option, found in options.items():
+            self._document.places[*path, "options", option] = self._places.of(found.start)
 
     def _pipeline(self, name: str) -> None:
         section: dict[str, Any] = {"name": name}

@@ -98,7 +98,7 @@ class TableAccess:
         self,
         spark: SparkSession,
         stored: Sequence[StructField],
-        partition_by: Sequence[str],
+        layout: delta_log.Layout,
         properties: Mapping[str, str],
     ) -> None:
         """Create the table. If another query creates it first, that table is used.
@@ -118,9 +118,11 @@ class TableAccess:
         # Field metadata is left out: Spark keeps an event-time column's watermark there.
         columns = StructType([StructField(field.name, field.dataType) for field in stored])
         defaults = delta_log.default_properties(spark)
-        is_direct = self.direct == _NO_TABLE and not refusal_of_creation(columns, partition_by, properties, defaults)
+        partition_by = layout.partition_by
+        is_direct = self.direct == _NO_TABLE and not layout.cluster_by
+        is_direct = is_direct and not refusal_of_creation(columns, partition_by, properties, defaults)
         if not (is_direct and self._created(columns, partition_by, properties)):
-            delta_log.create(spark, self.path, columns, partition_by, properties)
+            delta_log.create(spark, self.path, columns, layout, properties)
         self.open(self._refusal)
 
     def _created(self, columns: StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> bool:

@@ -29,8 +29,16 @@ class DeltaAppend(DeltaSink):
     path : str
         Location of the table on any filesystem that Delta supports. The first start creates it if nothing is there. An
         existing table may be of any origin, and several queries may append to it.
+    table : str, optional
+        Name of the table in a catalog of the session, such as ``shop.clicks``, in place of `path`. The first start
+        creates it if the catalog has none: at `path` if that is given too, else where the catalog wants it.
     partition_by : sequence of str, default ()
-        Partition columns of a table that the sink creates.
+        Partition columns of a table that the sink creates. ``days(x)``, ``months(x)`` and ``years(x)`` of a date or
+        timestamp become columns ``x_day``, ``x_month`` and ``x_year``.
+    cluster_by : sequence of str, default ()
+        Columns by which Delta clusters a table that the sink creates. Spark then writes all batches.
+    computed : mapping of str to str
+        Columns that the sink adds: SQL expressions of a row, by name.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
     merge_schema : bool, default False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks.counted_batches import CountedBatches
 from backlog_spark.sinks.delta.history import Commit, TableState, commits_back, read_commits, undoing
 
 if TYPE_CHECKING:
@@ -38,9 +39,16 @@ class KnownBatches:
         self._path = path
         self._log_path = log_path
         self._context = context
-        self.newest = newest
-        self._planned = -1 if context.newest_planned is None else context.newest_planned
+        lost = (
+            f"The table was removed, replaced or restored from an older copy, or {_TXN_RETENTION} made it forget them."
+        )
+        self._batches = CountedBatches(f"The Delta table at {path}", lost, "Delta", context, newest)
         self._checked = -1  # the table version up to which the log has been checked
+
+    @property
+    def newest(self) -> int | None:
+        """The newest batch that this process has found in the table or written."""
+        return self._batches.newest
 
     def check_at_start(self, state: TableState) -> None:
         """Check the table before the first batch of a run.
@@ -50,9 +58,9 @@ class KnownBatches:
         BacklogError
             If the table lacks batches that the checkpoint has, or the reverse, or was restored or replaced.
         """
-        self._check_history(state)
+        self._batches.check_at_start(state.batch)
         self._check_since_committed(state)
-        self._note(state.batch)
+        self._batches.note(state.batch)
 
     def has(self, state: TableState, batch_id: int) -> bool:
         """Whether the table has a batch. If so, it also has all earlier ones.
@@ -63,23 +71,11 @@ class KnownBatches:
             If the table lacks the previous batch, if it was restored or replaced, or if another query has written a
             batch under this query's id.
         """
-        done = state.batch
-        if done is not None:
+        if state.batch is not None:
             self._check_since(self._checked, state)
-        if done is not None and done > self._planned:
-            raise BacklogError(
-                f"The Delta table at {self._path} already has batch {done} of this query, which it has not run: "
-                "another query writes under the same id, and differing rows would be dropped.",
-                "Run one query on a checkpoint. A copy of a checkpoint cannot write to the same table.",
-            )
-        self._planned = max(self._planned, batch_id)
+        found = self._batches.has(state.batch, batch_id)
         self._checked = state.version
-        # Every batch is a transaction, even an empty one, so a missing transaction means missing rows.
-        there = self.newest if self._context.has_gaps else batch_id - 1
-        if there is not None and (-1 if done is None else done) < there:
-            raise self._lacks(there, done)
-        self._note(done)
-        return done is not None and done >= batch_id
+        return found
 
     def wrote(self, before: TableState, after: TableState, batch_id: int) -> None:
         """Note that a batch was written between two versions.
@@ -92,24 +88,7 @@ class KnownBatches:
         if after.version != before.version + 1:  # else it is the batch's own commit
             self._check_since(before.version if before.batch is not None else -1, after)
         self._checked = after.version
-        self._note(batch_id)
-
-    def _note(self, batch: int | None) -> None:
-        if batch is not None:
-            self.newest = batch if self.newest is None else max(self.newest, batch)
-
-    def _check_history(self, state: TableState) -> None:
-        done = state.batch
-        committed, planned = self._context.newest_committed, self._context.newest_planned
-        if committed is not None and (-1 if done is None else done) < committed:
-            raise self._lacks(committed, done)
-        if done is not None and (planned is None or done > planned):
-            raise BacklogError(
-                f"The Delta table at {self._path} has batch {done} of this query, but the newest batch in its "
-                f"checkpoint is {planned}: Delta would skip the next batches as already written.",
-                "Restore the checkpoint's directories offsets and commits, or start with a new checkpointLocation "
-                "and a new table.",
-            )
+        self._batches.note(batch_id)
 
     def _check_since_committed(self, state: TableState) -> None:
         """Check the log back to the newest batch that counts as written. Earlier commits were checked then."""
@@ -134,7 +113,7 @@ class KnownBatches:
             if done is not None:
                 raise self._log_is_cut(counted, self._checked)
         if done is None and any(commit.batch is not None for commit in seen):
-            raise self._lacks(0, done)
+            raise self._batches.lacks(0, done)
         self._refuse_undone(seen, accepted)
 
     def _check_since(self, base: int, state: TableState) -> None:
@@ -173,14 +152,6 @@ class KnownBatches:
             + " Keep the log (delta.logRetentionDuration) longer than the query may be stopped or idle.",
         )  # fmt: skip
 
-    def _lacks(self, wanted: int, done: int | None) -> BacklogError:
-        return BacklogError(
-            f"The Delta table at {self._path} lacks batches of this query: the checkpoint has committed up to {wanted},"
-            f" the table {'none of them' if done is None else f'has them up to {done}'}. The table was removed, "
-            f"replaced or restored from an older copy, or {_TXN_RETENTION} made it forget them.",
-            "Put the table back, or start with a new checkpointLocation and an empty path.",
-        )
-
     @property
     def _name(self) -> str:
         return f"delta.{quoted(self._path)}"
@@ -194,7 +165,7 @@ def _accepted(state: TableState) -> int:
     text = state.configuration.get(ACCEPTED)
     if text is None:
         return -1
-    if not (text.isascii() and text.isdigit() and int(text) <= state.version):
+    if not (text.isascii() and text.isdecimal() and int(text) <= state.version):
         raise SettingError(
             f"table property {ACCEPTED}", text, f"must be a version of the table; the newest is {state.version}.",
             "DESCRIBE HISTORY lists them.",

@@ -18,15 +18,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from backlog_spark.common.familiar_names import checked_arguments
-from backlog_spark.common.requirements import require
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.decide.query_record import check_table_keys
+from backlog_spark.decide.query_record import check_table_keys, same_place
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, SinkContext
+from backlog_spark.sinks.change_columns import check_stored, checked_columns
+from backlog_spark.sinks.computed_columns import partition_columns, schema_with, with_computed
 from backlog_spark.sinks.delta.access import TableAccess
 from backlog_spark.sinks.delta.committed_batches import KnownBatches
-from backlog_spark.sinks.delta.deltars.limits import RowBudget, refusal_of_store
+from backlog_spark.sinks.delta.constraints import table_constraints
+from backlog_spark.sinks.delta.deltars.limits import refusal_of_store
 from backlog_spark.sinks.delta.history import TableState
+from backlog_spark.sinks.delta.named_tables import create_named, location_of
 from backlog_spark.sinks.delta.schema import (
     RESERVED,
     TYPE_WIDENING,
@@ -38,6 +41,8 @@ from backlog_spark.sinks.delta.schema import (
 from backlog_spark.sinks.delta.sole_writer import SoleWriter, noticing_others
 from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
 from backlog_spark.sinks.delta.writers import DirectWriter, FilesWriter, SparkWriter, retriable
+from backlog_spark.sinks.rejected_rows import with_violations
+from backlog_spark.sinks.small_batches import RowBudget
 from backlog_spark.sinks.table_sink import PendingBatch, TableSink, TableWriter
 from backlog_spark.spark.jvm import delta_log
 from backlog_spark.spark.jvm.session import session_conf, session_copy
@@ -54,7 +59,6 @@ __all__ = [
     "SMALL_BATCH_BYTES",
     "SMALL_BATCH_ROWS",
     "DeltaSink",
-    "checked_columns",
     "checked_path",
 ]
 
@@ -74,21 +78,16 @@ class _Opened(NamedTuple):
     access: TableAccess
 
 
-def checked_path(path: str | os.PathLike[str]) -> str:
-    """The sinks' argument ``path``."""
-    text = os.fspath(path)
+def checked_path(path: str | os.PathLike[str] | None, table: str | None = None) -> str:
+    """The sinks' argument ``path``; "" if there is a table's name instead."""
+    if table is not None and not table.strip():
+        raise SettingError("table", table, "is empty.", "Name the table, such as shop.orders.")
+    if path is None and table is not None:
+        return ""
+    text = "" if path is None else os.fspath(path)
     if not text.strip():
         raise SettingError("path", path, "is empty.", "Name the table's location, such as /lake/orders.")
     return text
-
-
-def checked_columns(setting: str, names: Sequence[str]) -> tuple[str, ...]:
-    """An argument with names of columns."""
-    for name in names:
-        if not name or list(names).count(name) > 1:
-            what = "names a column twice" if name else "has an empty name"
-            raise SettingError(setting, list(names), f"{what}.", "Name each column once.")
-    return tuple(names)
 
 
 class DeltaSink(TableSink[TableState]):
@@ -109,8 +108,17 @@ class DeltaSink(TableSink[TableState]):
     ----------
     path : str
         Location of the table, as a Hadoop path or URL. The first start creates the table if nothing is there.
+    table : str, optional
+        Name of the table in a catalog of the session. Then `path` is only needed for a table that the first start
+        creates at a place of your choice.
     partition_by : sequence of str
-        Partition columns of a table that the sink creates.
+        Partition columns of a table that the sink creates. ``days(x)``, ``months(x)`` and ``years(x)`` make one of a
+        date or timestamp.
+    cluster_by : sequence of str
+        Columns by which Delta clusters a table that the sink creates (liquid clustering). Spark writes all batches of
+        such a table.
+    computed : mapping of str to str
+        Columns that the sink adds: SQL expressions of a row, by name.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
     merge_schema : bool
@@ -127,9 +135,12 @@ class DeltaSink(TableSink[TableState]):
     @checked_arguments
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         *,
+        table: str | None = None,
         partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        computed: Mapping[str, str] = MappingProxyType({}),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
         small_batch_rows: int = SMALL_BATCH_ROWS,
@@ -137,8 +148,14 @@ class DeltaSink(TableSink[TableState]):
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
     ) -> None:
-        self.path = checked_path(path)
-        self.partition_by = checked_columns("partition_by", partition_by)
+        self.path = checked_path(path, table)
+        self.table = table
+        self.partition_by, self.computed = partition_columns(checked_columns("partition_by", partition_by), computed)
+        self.cluster_by = checked_columns("cluster_by", cluster_by)
+        if cluster_by and partition_by:
+            raise SettingError(
+                "cluster_by", list(cluster_by), "a Delta table is clustered or partitioned, not both.", "Leave one out."
+            )
         self.properties = dict(properties)
         self.merge_schema = merge_schema
         for setting, value in (("small_batch_rows", small_batch_rows), ("small_batch_bytes", small_batch_bytes)):
@@ -166,11 +183,43 @@ class DeltaSink(TableSink[TableState]):
         return copy.copy(self)
 
     def described(self) -> dict[str, Any]:
-        return {**super().described(), "path": self.path}
+        place = {"path": self.path} if self.table is None else {"table": self.table}
+        return {**super().described(), **place}
 
     def has_rows_of(self, spark: SparkSession, txn_app_id: str) -> bool:
-        path = delta_log.qualified_text(spark, self.path)
-        return delta_log.newest_version(spark, path, txn_app_id).batch is not None
+        path = self.location(spark)
+        return path is not None and delta_log.newest_version(spark, path, txn_app_id).batch is not None
+
+    @property
+    def divides_rows(self) -> bool:
+        return True
+
+    def with_violations(self, rows: DataFrame) -> DataFrame | None:
+        spark = rows.sparkSession
+        with self._while_writing(spark):
+            state = self._state(spark)
+        constraints = table_constraints(StructType.fromJson(json.loads(state.schema)), state.configuration)
+        marked = with_violations(with_computed(rows, self.computed), constraints, self.change_type)
+        return marked and marked.drop(*self.computed)
+
+    def location(self, spark: SparkSession) -> str | None:
+        """The table's qualified path; None if a catalog has no table of the given name.
+
+        Raises
+        ------
+        SettingError
+            The catalog has it elsewhere than at `path`, or it is no Delta table.
+        """
+        path = delta_log.qualified_text(spark, self.path) if self.path else ""
+        if self.table is None:
+            return path
+        found = location_of(spark, self.table)
+        if path and found is not None and not same_place(path, found):
+            raise SettingError(
+                "path", self.path, f"the catalog has the table {self.table} at {found}.",
+                "Give this path or none. If the table was moved while the query ran, start the query again.",
+            )  # fmt: skip
+        return found
 
     @abstractmethod
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
@@ -181,6 +230,13 @@ class DeltaSink(TableSink[TableState]):
         SettingError
             If a setting names a column that the schema lacks.
         """
+
+    def _noted(self) -> dict[str, str]:
+        """Properties of a table that the sink creates: how its rows are written."""
+        return {KEYS: json.dumps(self.keys)} if self.keys else {}
+
+    def _check_rows_of(self, state: TableState, spark: SparkSession) -> None:
+        """Reject a table whose rows were written in another way."""
 
     def _reserved(self) -> dict[str, frozenset[str]]:
         """Column names, in lower case, that Delta reserves for itself in the operations of this sink.
@@ -246,14 +302,15 @@ class DeltaSink(TableSink[TableState]):
             another type; if the table lacks batches that the checkpoint has, or the reverse; if the table was
             restored or replaced.
         """
+        context = replace(context, schema=schema_with(context.spark, context.schema, self.computed))
         stored = self._stored_fields(context)
         self._check_columns("partition_by", self.partition_by, stored)
+        self._check_columns("cluster_by", self.cluster_by, stored)
         # Other queries of the session must not get our settings.
         spark = session_copy(context.spark)
-        require(type(self).__name__, "delta")
-        delta_log.refuse_without_delta(spark)
+        delta_log.refuse_without_delta(spark, type(self).__name__)
         # Delta compares some paths as texts, and resolves a relative path in some calls only.
-        self.path = delta_log.qualified_text(spark, self.path)
+        self.path = self.location(spark) or self._created_in_catalog(spark, stored, context)
         log_path = delta_log.log_path(spark, self.path)
         newest = None if self._known is None else self._known.newest
         self._known = KnownBatches(self.path, log_path, context, newest)
@@ -263,16 +320,13 @@ class DeltaSink(TableSink[TableState]):
             state = access.state(spark, context.txn_app_id)
             self._known.check_at_start(state)
             if state.version < 0:
-                refuse_reserved(self.path, self._reserved(), [field.name for field in stored], self.properties)
-                properties = {**self.properties, CREATED_BY: context.txn_app_id}
-                if self.keys:
-                    properties[KEYS] = json.dumps(self.keys)
-                access.create(spark, stored, self.partition_by, properties)
+                access.create(spark, stored, self._layout, self._first_properties(stored, context))
                 state = access.state(spark, context.txn_app_id)
         # Checked after a creation too: if another query created the table first, its table is used.
         self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
         if not self._is_ours and self.keys and KEYS in state.configuration:
             check_table_keys(self.path, self.keys, json.loads(state.configuration[KEYS]))
+        self._check_rows_of(state, spark)
         table = StructType.fromJson(json.loads(state.schema))
         refuse_reserved(
             self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
@@ -302,6 +356,29 @@ class DeltaSink(TableSink[TableState]):
             self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
         self._context = context
 
+    @property
+    def _layout(self) -> delta_log.Layout:
+        return delta_log.Layout(self.partition_by, self.cluster_by)
+
+    def _first_properties(self, stored: Sequence[StructField], context: SinkContext) -> dict[str, str]:
+        """Of a table that the sink creates, if Delta takes the columns' names."""
+        where = self.path or str(self.table)
+        refuse_reserved(where, self._reserved(), [field.name for field in stored], self.properties)
+        return {**self.properties, CREATED_BY: context.txn_app_id, **self._noted()}
+
+    def _created_in_catalog(self, spark: SparkSession, stored: Sequence[StructField], context: SinkContext) -> str:
+        table = str(self.table)
+        known = bool(self.path) and delta_log.newest_version(spark, self.path, context.txn_app_id).batch is not None
+        if context.newest_committed is not None and not known:
+            raise SettingError(
+                "table", table, f"the catalog has no such table, and the checkpoint has batches up to "
+                f"{context.newest_committed}: it was renamed or dropped.",
+                "Give it its name again, or start with a new checkpointLocation and a new table.",
+            )  # fmt: skip
+        columns = StructType([StructField(field.name, field.dataType) for field in stored])
+        create_named(spark, table, self.path, columns, self._layout, self._first_properties(stored, context))
+        return str(self.location(spark))
+
     def _refusal_of_direct(self, fields: Sequence[StructField]) -> str | None:
         """Why delta-rs must not write any table here; None if it may."""
         if not self.small_batch_rows:
@@ -316,6 +393,7 @@ class DeltaSink(TableSink[TableState]):
     def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: contextlib.ExitStack) -> PendingBatch:
         if self._context is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
+        batch_df = with_computed(batch_df, self.computed)
         if self._casts:
             batch_df = batch_df.withColumns({n: F.col(quoted(n)).cast(kind) for n, kind in self._casts.items()})
         is_replayed = batch.batch_id <= self._replayed
@@ -366,15 +444,7 @@ class DeltaSink(TableSink[TableState]):
         return _Opened(self._context, cast("KnownBatches", self._known), cast("TableAccess", self._access))
 
     def _check_columns(self, setting: str, names: Sequence[str], stored: Sequence[StructField]) -> None:
-        found = {field.name for field in stored}
-        for name in names:
-            if name not in found:
-                raise SettingError(
-                    f"{type(self).__name__} {setting}",
-                    list(names),
-                    f"there is no column {name!r} to store; the columns are {', '.join(sorted(found))}.",
-                    "Name one of these, in the same case.",
-                )
+        check_stored(type(self).__name__, setting, names, stored)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r})"
+        return f"{type(self).__name__}({self.path!r})" if self.path else f"{type(self).__name__}(table={self.table!r})"

@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
 from backlog_spark.common.familiar_names import checked_arguments
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
-from backlog_spark.sinks.delta.deltars.limits import is_comparable
+from backlog_spark.sinks.change_columns import BY_DEFAULT, SEQUENCE, ChangeColumns, checked_columns, checked_keys
 from backlog_spark.sinks.delta.schema import ALWAYS, CHANGE_DATA_FEED
-from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink, checked_columns
-from backlog_spark.sinks.delta.truncate import Emptied, emptied_tables, rows_of, since_emptied
+from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 from backlog_spark.sinks.delta.values import without_lost_keys
-from backlog_spark.sinks.fills import filled_columns, is_other, names_of
+from backlog_spark.sinks.form_choice import FormArguments, check_form, formed, noted, only_spark_compares
+from backlog_spark.sinks.forms import COMMIT_TIME, DELETED_COLUMN, IGNORE, REMOVE, SOFT
 from backlog_spark.sinks.leftovers import (
     KEEP,
     REFUSE,
@@ -30,42 +29,41 @@ from backlog_spark.sinks.leftovers import (
     Writers,
     check_choice,
     names_to_remove,
-    with_seen,
 )
-from backlog_spark.sinks.newest_changes import DELETES, UPSERTS, newest_changes
+from backlog_spark.sinks.newest_changes import newest_changes
+from backlog_spark.sinks.newest_rows import IS_DELETE, RANK, unique_inserts
+from backlog_spark.sinks.row_versions import KIND, versions_of
+from backlog_spark.sinks.spark_merge import SparkMerge
+from backlog_spark.sinks.versions import IS_CURRENT, VALID_FROM, VALID_TO, Versions
 from backlog_spark.spark.jvm.session import session_conf
 from backlog_spark.spark.plan.batch_frames import kept
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks.base import BatchInfo, SinkContext
     from backlog_spark.sinks.delta.deltars.commits import DirectTable
+    from backlog_spark.sinks.delta.history import TableState
+    from backlog_spark.sinks.table_sink import PendingBatch
 
 __all__ = ["DeltaUpsert"]
 
 _log = logging.getLogger(__name__)
 
 _VECTORS: Final = "delta.enableDeletionVectors"
-# Names that the sources give to the columns of a change stream.
-_SEQUENCE: Final = "_commit_seq"
-
-# Delta resolves its internal columns together with the source's and the table's, so the source gets names of our own.
-_SOURCE: Final = "__backlog_spark_c"
-_RANK: Final = "__backlog_spark_rank"
-_IS_DELETE: Final = "__backlog_spark_is_delete"
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 # Columns that MERGE adds to the table, by name, in lower case. MergeIntoCommandBase defines those of every merge and of
 # its first step, which looks for keys. DeletionVectorBitmapGenerator defines those of deletion vectors. The first set
 # ends with our own columns.
-_OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", _RANK, _IS_DELETE, SEEN})
+_OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", RANK, IS_DELETE, SEEN})
 _OF_FEED: Final = frozenset({"__is_cdc"})
 _OF_FIRST_STEP: Final = frozenset({"_file_name_", "_row_id_"})
 _OF_VECTORS: Final = frozenset({"_metadata", "deletionvectorid", "dvfilepath"})
-
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 
 class DeltaUpsert(DeltaSink):
@@ -92,6 +90,9 @@ class DeltaUpsert(DeltaSink):
         is there.
     keys : sequence of str
         Columns that identify a row. A NULL key matches a NULL key.
+    table : str, optional
+        Name of the table in a catalog of the session, such as ``shop.orders``, in place of `path`. The first start
+        creates it if the catalog has none: at `path` if that is given too, else where the catalog wants it.
     change_type : str or None, default "_change_type"
         Column with ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``, as in Delta's change
         data feed; any other value fails the query. An ``update_preimage`` removes its key unless the update's
@@ -104,7 +105,12 @@ class DeltaUpsert(DeltaSink):
         of a keyed operator have only the change type, if the operator retracts rows, or none of the columns; then
         each row is an upsert. Such a batch never has two upserts of one key.
     partition_by : sequence of str, default ()
-        Partition columns of a table that the sink creates.
+        Partition columns of a table that the sink creates. ``days(x)``, ``months(x)`` and ``years(x)`` of a date or
+        timestamp become columns ``x_day``, ``x_month`` and ``x_year``.
+    cluster_by : sequence of str, default ()
+        Columns by which Delta clusters a table that the sink creates. Spark then writes all batches.
+    computed : mapping of str to str
+        Columns that the sink adds: SQL expressions of a row, by name.
     properties : mapping of str to str
         Table properties of a table that the sink creates. Small files of a table with
         ``delta.enableDeletionVectors`` are not merged.
@@ -131,11 +137,31 @@ class DeltaUpsert(DeltaSink):
           from those of other tables or of other queries.
         * ``keep``: they stay until a change of their key comes.
         * ``refuse``: the query does not start.
+    deletes : {"remove", "soft", "ignore"}, default "remove"
+        What a delete does, and a before-image of another key, ``truncate`` and ``drop``. See docs/history.md.
+
+        * ``soft``: the row stays, with its last values, and a column says that it is deleted. A row that comes back is
+          no longer deleted. Rows that `on_existing_rows` would remove are marked too.
+        * ``ignore``: nothing. The table is an archive; `on_existing_rows` ``replace`` counts as ``keep``.
+    deleted_column : str, default "_is_deleted"
+        With ``soft``: the BOOLEAN column that says so. NULL means no.
+    deleted_at_column : str or None, default None
+        With ``soft``: a TIMESTAMP column with the time of the delete; NULL in other rows.
+    history : "scd2" or None, default None
+        ``scd2``: the table has a row for each version of a key. A change ends the current version and begins another
+        one; a delete only ends it. Needs `sequence` and `commit_time`.
+    valid_from, valid_to, is_current : str
+        With ``scd2``: columns with the begin of a version, its end (NULL: none yet), and whether it is the current one.
+    track_history_columns : sequence of str or None, default None
+        With ``scd2``: columns whose changes make a new version. Other columns are changed in the current version. None:
+        all that are stored but the keys.
+    commit_time : str, default "_commit_timestamp"
+        The stream's column of type TIMESTAMP with the time of a change, for `deleted_at_column` and `history`.
 
     Raises
     ------
     SettingError
-        If `keys` is empty or names a metadata column.
+        If `keys` is empty or names a metadata column; if settings of `deletes` and `history` do not fit together.
 
     Notes
     -----
@@ -153,6 +179,7 @@ class DeltaUpsert(DeltaSink):
     >>> sink = DeltaUpsert("/lake/orders", keys=["order_id"])
     >>> rows = {"change_type": None, "sequence": None, "metadata_columns": ()}  # each row is an upsert
     >>> totals = DeltaUpsert("/lake/totals", keys=["user_id"], **rows)
+    >>> history = DeltaUpsert("/lake/order_history", keys=["order_id"], history="scd2")
     """
 
     keeps_newest = True
@@ -160,13 +187,16 @@ class DeltaUpsert(DeltaSink):
     @checked_arguments
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        keys: Sequence[str],
+        path: str | os.PathLike[str] | None = None,
+        keys: Sequence[str] = (),
         *,
+        table: str | None = None,
         change_type: str | None = CHANGE_TYPE,
-        sequence: str | None = _SEQUENCE,
+        sequence: str | None = SEQUENCE,
         metadata_columns: Sequence[str] = METADATA,
         partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        computed: Mapping[str, str] = MappingProxyType({}),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
         small_batch_rows: int = SMALL_BATCH_ROWS,
@@ -174,22 +204,23 @@ class DeltaUpsert(DeltaSink):
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
         on_existing_rows: str = REPLACE,
+        deletes: str = REMOVE,
+        deleted_column: str = DELETED_COLUMN,
+        deleted_at_column: str | None = None,
+        history: str | None = None,
+        valid_from: str = VALID_FROM,
+        valid_to: str = VALID_TO,
+        is_current: str = IS_CURRENT,
+        track_history_columns: Sequence[str] | None = None,
+        commit_time: str = COMMIT_TIME,
     ) -> None:
-        if not keys:
-            raise SettingError(
-                "keys", list(keys), "an upsert needs at least one key column.", "Name the columns that identify a row."
-            )
-        hidden = [key for key in keys if key in metadata_columns]
-        if hidden:
-            raise SettingError(
-                "keys",
-                list(keys),
-                f"{hidden[0]!r} is a metadata column and is not stored.",
-                "Leave it out of keys, or out of metadata_columns.",
-            )
+        keys = checked_keys(keys, metadata_columns)
         super().__init__(
             path,
+            table=table,
             partition_by=partition_by,
+            cluster_by=cluster_by,
+            computed=computed,
             properties=properties,
             merge_schema=merge_schema,
             small_batch_rows=small_batch_rows,
@@ -197,18 +228,35 @@ class DeltaUpsert(DeltaSink):
             storage_options=storage_options,
             compact=compact,
         )
-        self.keys = checked_columns("keys", keys)
-        self.change_type = change_type
-        self.sequence = sequence
-        self.metadata_columns = checked_columns("metadata_columns", metadata_columns)
+        self.keys = tuple(keys)
+        self._given = ChangeColumns(change_type, sequence, checked_columns("metadata_columns", metadata_columns))
+        self.change_type, self.sequence, self.metadata_columns = self._given
         self.on_existing_rows = check_choice(on_existing_rows)
-        self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
+        self.deletes = deletes
+        self.form = FormArguments(
+            deletes, deleted_column, deleted_at_column, history, valid_from, valid_to, is_current,
+            track_history_columns, commit_time,
+        ).form(change_type)  # fmt: skip
+        if deletes == IGNORE and on_existing_rows == REPLACE:
+            self.on_existing_rows = KEEP  # the table is an archive
+        self._by_default = self._given == BY_DEFAULT
 
     def described(self) -> dict[str, Any]:
-        names = (CHANGE_TYPE, _SEQUENCE, METADATA) if self._by_default else ()
-        change_type, sequence, metadata = names or (self.change_type, self.sequence, self.metadata_columns)
-        rows = {"change_type": change_type, "sequence": sequence, "metadata_columns": list(metadata)}
-        return {**super().described(), "kind": "DeltaUpsert", "keys": list(self.keys), **rows}
+        rows = (BY_DEFAULT if self._by_default else self._given).described()
+        form = {"deletes": self.deletes, "history": None, **self.form.noted()}
+        return {**super().described(), "kind": "DeltaUpsert", "keys": list(self.keys), **rows, **form}
+
+    @property
+    def divides_rows(self) -> bool:
+        return bool(self.deletes != SOFT)  # a marked row has the rejected values
+
+    def _noted(self) -> dict[str, str]:
+        return super()._noted() | noted(self.form)
+
+    def _check_rows_of(self, state: TableState, spark: SparkSession) -> None:
+        if self._known is not None and self._known.newest is None:
+            place = f"the Delta table at {self.path}"
+            check_form(place, self.form, state.configuration, lambda: self._has_older_rows(spark), "DeltaUpsert")
 
     def open(self, context: SinkContext) -> None:
         super().open(context)
@@ -225,6 +273,10 @@ class DeltaUpsert(DeltaSink):
         super().write(batch_df, batch)
         if batch.snapshot == "end" and self._context is not None and self._context.directory:
             self._key_files(batch_df.sparkSession).delete()
+
+    def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: ExitStack) -> PendingBatch:
+        pending = super()._pending(batch_df, batch, until_written)
+        return formed(pending, self.form, self.deletes, self.change_type)
 
     def _has_older_rows(self, spark: SparkSession) -> bool:
         """For a table that lacks the query's first batch."""
@@ -277,157 +329,66 @@ class DeltaUpsert(DeltaSink):
         changes = batch.has_table_events or batch.has_changes or batch.fills
         if not unique or changes or self._sole is None or not self._sole.up_to(self._version):
             return None
-        return self._inserts(without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})"))
+        rows = without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})")
+        return unique_inserts(rows, self.change_type, f"DeltaUpsert({self.path!r})")
 
     def fills(self, *, of_one_table: bool) -> bool:
         return of_one_table
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
-        compared = (*self.keys, *((self.sequence,) if self.sequence is not None else ()))
-        for name in compared:
-            if not is_comparable(types[name]):
-                return f"keys and sequences of type {types[name].simpleString()} are compared by Spark alone ({name})"
-        return None
+        stored = [name for name in types if name not in self.metadata_columns]
+        return only_spark_compares(types, self.keys, self.sequence, self.form, stored) or None
 
     def _needed(self) -> Sequence[str]:
         change_columns = (self.change_type, self.sequence)
         return (*self._columns, *(name for name in change_columns if name is not None and name not in self._columns))
 
     def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
-        newest, deletes = newest_changes(
-            rows, self.keys, self.change_type, self.sequence, f"DeltaUpsert({self.path!r})"
-        )
+        sink = f"DeltaUpsert({self.path!r})"
+        if isinstance(form := self.form, Versions) and self.sequence is not None:
+            tracked = form.tracked(self._columns, self.keys)
+            made = versions_of(rows, self.keys, self.change_type, self.sequence, form.names, tracked, sink)
+            table.merge_versions(
+                made.select(self._columns), made[KIND], self.keys, form.names, tracked, txn_app_id, batch_id
+            )
+            return
+        newest, deletes = newest_changes(rows, self.keys, self.change_type, self.sequence, sink)
+        if self.form.names:
+            deletes = pc.and_(deletes, False)  # they are marked
         table.merge(newest.select(self._columns), deletes, self.keys, txn_app_id, batch_id)
 
-    def _inserts(self, rows: DataFrame) -> DataFrame:
-        if self.change_type is not None:
-            # Cheap, and necessary: if inserts are promised to be unique but are not, stale rows would stay for ever.
-            kind = F.col(quoted(self.change_type))
-            rows = rows.where(
-                F.when(kind == "insert", F.lit(True)).otherwise(
-                    F.raise_error(
-                        F.concat(
-                            F.lit(f"DeltaUpsert({self.path!r}): a backlog batch of unique inserts "),
-                            F.lit(f"has a row with {self.change_type} = "),
-                            F.coalesce(kind.cast("string"), F.lit("NULL")),
-                            F.lit(". Declare the keys as not unique in backlog."),
-                        )
-                    ).cast("boolean")
-                )
-            )
-        return rows
-
     def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
-        from delta.tables import DeltaTable
-
-        batch_df = without_lost_keys(batch_df, self._lost_in_path, f"DeltaUpsert({self.path!r})")
-        emptied = self._emptied(batch_df) if batch.has_table_events else {}
-        if emptied and self.change_type is not None and self.sequence is not None:
-            batch_df = since_emptied(batch_df, emptied, self.change_type, self.sequence)
         replaced = self._replaced(batch_df.sparkSession, batch) if batch.snapshot == "end" else ()
-        newest, is_delete = self._newest(batch_df), F.col(f"s.{_IS_DELETE}")
-        is_row: Column | None = None  # of the batch; else its key was in an earlier one
-        removes = is_delete
-        if replaced and (earlier := self._key_files(batch_df.sparkSession)).exist():
-            keys = [f"{_SOURCE}{self._columns.index(key)}" for key in self.keys]
-            newest = with_seen(newest, earlier.read(newest.select(*keys)), keys, _IS_DELETE)
-            is_row = ~F.col(f"s.{SEEN}")
-            if emptied:
-                removes = is_delete | (~is_row & rows_of(emptied, "t"))
-        # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
-        source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
-        on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
-        values: dict[str, Any] = {quoted(name): source[name] for name in self._columns}
-        filled = filled_columns(batch.fills, self._columns)
-        values |= {quoted(name): value for name, value in filled.items()}
-        merge = (
-            DeltaTable.forPath(batch_df.sparkSession, self.path)
-            .alias("t")
-            .merge(newest.alias("s"), on)
-            .whenMatchedDelete(removes)
-            .whenMatchedUpdate(is_row, values)
-            .whenNotMatchedInsert(~is_delete if is_row is None else ~is_delete & is_row, values)
-        )
-        if emptied or replaced:
-            merge = merge.whenNotMatchedBySourceDelete(rows_of({**dict.fromkeys(replaced), **emptied}, "t"))
-        if filled:
-            columns: dict[str, str | Column] = {quoted(name): value for name, value in filled.items()}
-            of_tables = rows_of(names_of(batch.fills, self._columns), "t")
-            merge = merge.whenNotMatchedBySourceUpdate(of_tables & is_other(filled, "t"), columns)
+        merge = SparkMerge(
+            f"DeltaUpsert({self.path!r})", self._columns, self.keys, self.change_type, self.sequence, self.form,
+            self.computed, of_one_table=self._context is not None and self._context.of_one_table,
+        )  # fmt: skip
+        rows = without_lost_keys(batch_df, self._lost_in_path, merge.sink)
+        spark = rows.sparkSession
+
+        def begin(source: DataFrame, on: str) -> Any:
+            from delta.tables import DeltaTable
+
+            return DeltaTable.forPath(spark, self.path).alias("t").merge(source.alias("s"), on)
+
+        earlier = self._key_files(spark) if replaced else None
+        made = merge.merge(merge.prepared(rows, batch), begin, replaced, earlier)
         # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
-        with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
-            merge.execute()
-
-    def _emptied(self, batch_df: DataFrame) -> Emptied:
-        return emptied_tables(
-            batch_df,
-            self._columns,
-            self.change_type,
-            self.sequence,
-            of_one_table=self._context is not None and self._context.of_one_table,
-            sink=f"DeltaUpsert({self.path!r})",
-        )
-
-    def _newest(self, batch_df: DataFrame) -> DataFrame:
-        """The newest change of each key: the stored columns in order, then `_IS_DELETE`."""
-        stored = [F.col(quoted(name)).alias(f"{_SOURCE}{number}") for number, name in enumerate(self._columns)]
-        keys = [F.col(quoted(key)) for key in self.keys]
-        is_delete = F.lit(False)
-        if self.change_type is not None:
-            kind = F.col(quoted(self.change_type))
-            is_delete = (
-                F.when(kind.isin(*UPSERTS), F.lit(False))
-                .when(kind.isin(*DELETES), F.lit(True))
-                .otherwise(
-                    F.raise_error(
-                        F.concat(
-                            F.lit(f"DeltaUpsert({self.path!r}): unknown {self.change_type} = "),
-                            F.coalesce(kind.cast("string"), F.lit("NULL")),
-                            F.lit("; known: " + ", ".join(UPSERTS + DELETES) + "."),
-                        )
-                    ).cast("boolean")
-                )
-            )
-        rows = batch_df.withColumn(_IS_DELETE, is_delete)
-        if self.sequence is not None:
-            order = Window.partitionBy(*keys).orderBy(F.col(quoted(self.sequence)).desc_nulls_last(), _IS_DELETE)
-            newest = rows.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1)
-        else:
-            # MERGE rejects two rows of one key only if the key is already in the table. New keys would be inserted
-            # twice.
-            twice = F.raise_error(
-                F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
-            ).cast("boolean")
-            group = Window.partitionBy(*keys)
-            upserts = F.count(F.when(~F.col(_IS_DELETE), 1)).over(group)
-            rank = F.when(upserts > 1, twice.cast("int")).otherwise(F.row_number().over(group.orderBy(_IS_DELETE)))
-            newest = rows.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
-        return newest.select(*stored, _IS_DELETE)
+        with session_conf(spark, {_MATERIALIZE: "all"}):
+            made.execute()
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
-        schema = context.schema
-        if self._by_default:
-            self.change_type, self.sequence, self.metadata_columns = CHANGE_TYPE, _SEQUENCE, METADATA
-            there = tuple(name for name in METADATA if name in schema.names)
-            if context.rows_are_results and there in ((), (CHANGE_TYPE,)):
-                self.change_type, self.sequence, self.metadata_columns = there[0] if there else None, None, there
-        names = set(schema.names)
-        needed = [("metadata_columns", name) for name in self.metadata_columns]
-        needed += [("change_type", self.change_type)] if self.change_type is not None else []
-        needed += [("sequence", self.sequence)] if self.sequence is not None else []
-        for setting, name in needed:
-            if name not in names:
-                raise SettingError(
-                    f"DeltaUpsert {setting}",
-                    name,
-                    f"the stream has no such column; it has {', '.join(schema.names)}.",
-                    "For rows that are not changes, append them with DeltaAppend(path), or upsert each row with "
-                    "DeltaUpsert(…, change_type=None, sequence=None, metadata_columns=()).",
-                )
-        stored = [field for field in schema.fields if field.name not in self.metadata_columns]
+        given = BY_DEFAULT if self._by_default else self._given
+        self.change_type, self.sequence, self.metadata_columns = given.of(
+            context,
+            "DeltaUpsert",
+            "For rows that are not changes, append them with DeltaAppend(path), or upsert each row with "
+            "DeltaUpsert(…, change_type=None, sequence=None, metadata_columns=()).",
+        )
+        stored = [field for field in context.schema.fields if field.name not in self.metadata_columns]
         self._check_columns("keys", self.keys, stored)
-        return stored
+        return [*stored, *self.form.fields(context.schema, stored, self.keys, self.sequence, "DeltaUpsert")]
 
     def _reserved(self) -> dict[str, frozenset[str]]:
         found = super()._reserved()

@@ -19,7 +19,6 @@ from backlog_spark.sinks.delta.deltars.limits import CommitConflict
 from backlog_spark.sinks.table_sink import PendingBatch, TableWriter
 from backlog_spark.spark.jvm import delta_log
 from backlog_spark.spark.jvm.session import session_conf
-from backlog_spark.spark.plan.batch_frames import nullable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.sinks.delta.access import TableAccess
     from backlog_spark.sinks.delta.deltars.commits import DirectTable
-    from backlog_spark.sinks.delta.deltars.limits import RowBudget
+    from backlog_spark.sinks.small_batches import RowBudget
 
 __all__ = ["DirectWriter", "FilesWriter", "SparkWriter", "retriable"]
 
@@ -100,22 +99,10 @@ class DirectWriter(DeltaWriter):
 
     def _collected(self) -> tuple[pa.Table | None, str]:
         """The batch, or the reason why it is not small."""
-        most = self.budget.rows
-        needed = self.batch.rows.select(*map(quoted, self.columns))
-        # Spark's Arrow has NULL in all fields of a NULL struct, and rejects that for a field that is not nullable.
-        try:
-            found = needed.limit(most + 1).to(nullable(needed.schema)).toArrow()
-        except Exception:
-            self.budget.shrink()  # the rows may have been too large for the driver
-            raise
-        self.budget.take(found.num_rows, found.nbytes)
-        if found.num_rows > most:
-            return None, f"it has more than {most} rows"
-        if found.nbytes > self.budget.most_bytes:
-            return None, f"it has {found.nbytes} bytes"
-        if not cast("DirectTable", self.access.direct).fits(found):
+        found, reason = self.budget.collected(self.batch.rows, self.columns)
+        if found is not None and not cast("DirectTable", self.access.direct).fits(found):
             return None, "a partition column has the value ''"
-        return found, ""
+        return found, reason
 
     def write(self) -> None:
         table = cast("DirectTable", self.access.direct)

@@ -172,7 +172,7 @@ def is_dead(who: Mapping[str, Any], *, by: int | None = None) -> bool:
 
 def runs(who: Mapping[str, Any]) -> bool | None:
     """Whether the process that wrote a claim runs; None if that is unknown, as on another machine."""
-    if who.get("machine") is None or who["machine"] != _machine() or not isinstance(who.get("pid"), int):
+    if who.get("machine") is None or who["machine"] != _machine() or type(who.get("pid")) is not int:
         return None
     return _runs(who["pid"])
 
@@ -197,7 +197,7 @@ def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (ProcessLookupError, FileNotFoundError):
+    except (ProcessLookupError, FileNotFoundError, OverflowError):
         return False
     except PermissionError:
         return True  # another user's

@@ -116,7 +116,7 @@ class Checkpoint(CheckpointStore):
 
     def _ids(self, log: str) -> list[int]:
         # Other names are temporary files of a running write, or checksums.
-        return [int(name) for name in self.names_in(log) if name.isascii() and name.isdigit()]
+        return [int(name) for name in self.names_in(log) if name.isascii() and name.isdecimal()]
 
     def _offset_lines(self, batch_id: int) -> dict[str, str | None] | None:
         """A raw line per source, by name or index: None for a source without an offset. None without that batch."""

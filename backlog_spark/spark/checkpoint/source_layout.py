@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.decide.query_record import QueryRecord
 from backlog_spark.errors import BacklogError
-from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
+from backlog_spark.model.nodes import (
+    FrameNode,
+    KeyedNode,
+    Node,
+    SourceNode,
+)
 from backlog_spark.spark.jvm.internals import require
 from backlog_spark.spark.jvm.py4j_helpers import streaming_relations
 from backlog_spark.spi.offset_flags import BatchFlags
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from backlog_spark.spark.checkpoint.logs import Checkpoint
     from backlog_spark.spi.source_info import SourceInfo
 
-__all__ = ["DeclaredSources", "SourceLayout"]
+__all__ = ["DeclaredSources", "SourceLayout", "recorded_query"]
 
 # File name in the checkpoint.
 _FILE = "sources"
@@ -91,6 +96,12 @@ class SourceLayout:
     def count(self) -> int:
         """The number of sources in a progress event."""
         return len({*self.numbers, *self.foreign, *self.inner})
+
+
+def recorded_query(checkpoint: Checkpoint) -> QueryRecord | None:
+    """What the query of a checkpoint was made of; None before its first run."""
+    kept = checkpoint.newest_metadata(_FILE) or {}
+    return QueryRecord.from_json(kept[_QUERY]) if _QUERY in kept else None
 
 
 class DeclaredSources:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spark.checkpoint.files import files_of
 from backlog_spark.spark.jvm.py4j_helpers import hadoop_conf, java_class, qualified
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointStore", "check_is_no_pattern"]
 
 _REPLACING = "replacing"
+# Both managers write a file under such a name. Spark's leaves it if closing the file fails.
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp")
 # Special characters of Hadoop's path patterns.
 _PATTERN = "*?[{\\"
 
@@ -80,13 +83,20 @@ class CheckpointStore:
             moment.
         """
         self._files.mkdirs(self._path("backlog"))
-        path = self._path_of(name)
+        return self._created(self._path_of(name), json.dumps(value))
+
+    def create_file(self, name: str, text: str) -> bool:
+        """Write a small file atomically. False if there is one of this name. Its directory must exist."""
+        return self._created(self._path(name), text)
+
+    def _created(self, path: Any, text: str) -> bool:
         if self._files.exists(path):
             return False
+        reached("checkpoint.write")
         stream = None
         try:
             stream = self._files.createAtomic(path, False)
-            stream.write(json.dumps(value).encode())
+            stream.write(text.encode())
             stream.close()
         except Py4JJavaError as error:
             if stream is not None:
@@ -177,6 +187,7 @@ class CheckpointStore:
         If the filesystem cannot replace a file, the older one is deleted first.
         """
         path = self._path(name)
+        reached("checkpoint.write")
         for _ in range(2):
             stream = self._files.createAtomic(path, True)
             try:
@@ -223,6 +234,17 @@ class CheckpointStore:
         path = self._path(name)
         if self._files.exists(path):
             self._file_system(path).delete(path, True)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a crash or a full disk has left of files that were being written.
+
+        Called once, when this driver is the newest and before it writes anything else. A newer one writes only its
+        claim until this one has ended.
+        """
+        for directory in ("backlog", "backlog/events"):
+            for name in self.names_in(directory):
+                if _UNFINISHED.fullmatch(name):
+                    self.delete(f"{directory}/{name}")
 
     def rename(self, name: str, to: str) -> None:
         """Move a file within the checkpoint.

@@ -109,7 +109,7 @@ class Outstanding:
         compacted = -1
         for name in self._checkpoint.names_in(folder):
             number, _, kind = name.partition(".")
-            if number.isdigit() and kind in ("", "compact"):
+            if number.isdecimal() and kind in ("", "compact"):
                 logs[int(number)] = name
                 compacted = max(compacted, int(number) if kind else -1)
         read = [logs[n] for n in logs if n >= compacted]
@@ -135,7 +135,7 @@ class Outstanding:
             size = of_all[1] * files // max(1, of_all[0])
         log = Checkpoint(self._spark, path)
         names = (name.partition(".") for name in log.names_in(_DELTA_LOG))
-        commits = sorted(n for v, _, kind in names if kind == "json" and v.isdigit() and (n := int(v)) >= first)
+        commits = sorted(n for v, _, kind in names if kind == "json" and v.isdecimal() and (n := int(v)) >= first)
         looked_at = [self._commit(log, path, n) for n in commits[:_MOST_COMMITS]]
         if looked_at:
             scale = len(commits) / len(looked_at)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
+from backlog_spark.common.requirements import require as require_package
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.jvm.internals import is_usable, require
 from backlog_spark.spark.jvm.py4j_helpers import elements, file_system, java_class, qualified
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "DeltaVersion", "conflicts", "create", "default_properties", "foreign_file", "log_path", "newest_version",
+    "DeltaVersion", "Layout", "conflicts", "create", "default_properties", "foreign_file", "log_path", "newest_version",
     "qualified_text", "read_text", "refuse_without_delta", "snapshot_conf", "write_files",
 ]  # fmt: skip
 
@@ -43,16 +44,29 @@ _DEFAULT_PROPERTIES: Final = "spark.databricks.delta.properties.defaults."
 _STATISTICS: Final = "spark.databricks.delta.stats.collect"
 
 
-def refuse_without_delta(spark: SparkSession) -> Any:
+def refuse_without_delta(spark: SparkSession, what: str = "Delta") -> Any:
     """Delta's class ``DeltaLog``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    what : str
+        What needs it, for the error.
 
     Raises
     ------
     BacklogError
-        If Delta is not on the class path, or has an unknown version.
+        If there is no Delta for this Spark, its Python package or jar is missing, or it has an unknown version.
     """
     log_class = java_class(spark, f"{_DELTA}.DeltaLog")
-    if isinstance(log_class, JavaPackage):
+    lacks_jar = isinstance(log_class, JavaPackage)
+    if lacks_jar and not spark.version.startswith("4.2."):  # the package would bring PySpark 4.2
+        raise BacklogError(
+            f"Delta has no jar for Spark {spark.version}.",
+            "Use Spark 4.2, or another target, such as bs.IcebergUpsert, bs.FilesSink or bs.JdbcUpsert.",
+        )
+    require_package(what, "delta")
+    if lacks_jar:
         raise BacklogError(
             "Delta is not on Spark's class path.",
             "Start with --packages io.delta:delta-spark_4.2_2.13:4.4.0, "
@@ -106,18 +120,37 @@ def default_properties(spark: SparkSession) -> list[str]:
     return [name for name in spark.conf.getAll if name.startswith(_DEFAULT_PROPERTIES)]
 
 
+class Layout(NamedTuple):
+    """The columns by which a new table is partitioned or clustered."""
+
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
+
+
 def create(
-    spark: SparkSession, path: str, columns: StructType, partition_by: Sequence[str], properties: Mapping[str, str]
+    spark: SparkSession, path: str, columns: StructType, layout: Layout, properties: Mapping[str, str], name: str = ""
 ) -> None:
-    """Create a table, unless it exists or another query creates it first."""
+    """Create a table, unless it exists or another query creates it first.
+
+    Parameters
+    ----------
+    path : str
+        "": a catalog chooses it.
+    name : str
+        The table's name in a catalog; "" if it has none.
+    """
     from delta.exceptions import base
     from delta.tables import DeltaTable
 
-    table = DeltaTable.createIfNotExists(spark).location(path).addColumns(columns)
-    if partition_by:
-        table = table.partitionedBy(*partition_by)
-    for name, value in properties.items():
-        table = table.property(name, value)
+    table = DeltaTable.createIfNotExists(spark).addColumns(columns)
+    table = table.tableName(name) if name else table
+    table = table.location(path) if path else table
+    if layout.partition_by:
+        table = table.partitionedBy(*layout.partition_by)
+    if layout.cluster_by:
+        table = table.clusterBy(*layout.cluster_by)
+    for key, value in properties.items():
+        table = table.property(key, value)
     with contextlib.suppress(base.ProtocolChangedException, base.MetadataChangedException, *conflicts()):
         table.execute()
 

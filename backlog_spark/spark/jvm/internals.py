@@ -57,7 +57,7 @@ _CONTEXT = f"{_STREAMING}.runtime.MicroBatchExecutionContext"
 _QUERY, _PLAN = f"{_SQL}.execution.QueryExecution", f"{_SQL}.catalyst.plans.logical.LogicalPlan"
 _PHYSICAL = f"{_SQL}.execution.SparkPlan"
 
-_PRIMITIVES = {"int": "Integer", "boolean": "Boolean"}
+_PRIMITIVES = {"int": "Integer", "long": "Long", "boolean": "Boolean"}
 
 
 @dataclass(frozen=True)
@@ -256,6 +256,17 @@ INTERNALS: Final[dict[str, Internal]] = {
         {_SESSION: ("cloneSession()",), _DATASET: (f"ofRows({_SESSION}, {_PLAN})",)},
         "the phases of `bs.hybrid`, which are named sources of Spark",
         "The settings that they need are set in the session while a phase is loaded.",
+    ),
+    "file sink": Internal(
+        "jvm/file_sink",
+        {
+            f"{_SQL}.execution.datasources.DataSource": ("providingInstance()",),
+            f"{_SQL}.execution.datasources.DataSourceUtils": (
+                f"verifySchema({_SQL}.execution.datasources.FileFormat, {_SQL}.types.StructType, boolean)",
+            ),
+            f"{_STREAMING}.sinks.FileStreamSink": (f"addBatch(long, {_SQL}.Dataset)",),
+        },
+        "files that are written once, and that Spark's readers find, by its own file sink: `bs.FilesSink`",
     ),
     "Kafka client": Internal(
         "foreign/kafka_admin",

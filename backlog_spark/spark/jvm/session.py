@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,13 +23,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 
 from backlog_spark.common.failure_causes import first_line, with_next_step
 from backlog_spark.common.familiar_names import choice, described
+from backlog_spark.common.hadoop_arguments import with_keys
 from backlog_spark.common.requirements import refuse_other_than
 from backlog_spark.common.settings import is_read, parse_settings
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark import startup
 from backlog_spark.spark.jvm import internals
 from backlog_spark.spark.jvm.listener import BacklogListener
-from backlog_spark.spark.jvm.py4j_helpers import java_class
+from backlog_spark.spark.jvm.py4j_helpers import hadoop_conf, java_class
 from backlog_spark.spark.jvm.quiet import end_source_lookup, filter_messages
 from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REDACTION",
     "check_session",
+    "hadoop_settings",
     "is_stopped",
     "load",
     "loading",
@@ -392,7 +394,19 @@ def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -
         spark.conf.set(name, value)
 
 
+def hadoop_settings(spark: SparkSession) -> Callable[[str], str | None]:
+    """Hadoop's settings by name, also those that a credential provider keeps."""
+    conf = hadoop_conf(spark)
+
+    def get(name: str) -> str | None:
+        found = conf.getPassword(name)
+        return None if found is None else "".join(found)
+
+    return get
+
+
 def load(spark: SparkSession, source: SourceSpec, more: Mapping[str, str | None]) -> DataFrame:
     """The streaming DataFrame of a declared source. The runner's options replace the user's."""
+    options = with_keys(source.format, source.completed(more), lambda: hadoop_settings(spark))
     with starting, loading(source.format):
-        return spark.readStream.format(source.format).options(**source.completed(more)).load()
+        return spark.readStream.format(source.format).options(**options).load()

@@ -26,6 +26,7 @@ __all__ = [
     "bytes_of",
     "empty_frame",
     "frame_of",
+    "is_projection",
     "is_repeatable",
     "kept",
     "nullable",
@@ -97,6 +98,19 @@ def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
     if plan.containsPattern(patterns.PLAN_EXPRESSION()) or (of_batch and plan.containsPattern(patterns.CURRENT_LIKE())):
         return False
     return _is_row_by_row(plan)
+
+
+def is_projection(frame: DataFrame) -> bool:
+    """Whether each row of a frame comes from one row of its only input: no generator, window, aggregate or subquery."""
+    if not is_usable("plan checks"):
+        return True
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    patterns = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    if plan.containsPattern(patterns.PLAN_EXPRESSION()):
+        return False
+    while plan.nodeName() == "Project":
+        (plan,) = elements(plan.children())
+    return not elements(plan.children())
 
 
 def _is_row_by_row(plan: Any) -> bool:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
-from backlog_spark.model.nodes import Node, SourceNode, SourceSpec, TransformNode, WatermarkNode
+from backlog_spark.model.nodes import (
+    Node,
+    SourceNode,
+    SourceSpec,
+    TransformNode,
+    WatermarkNode,
+)
 from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spark.plan.batch_frames import nullable
 
@@ -57,7 +63,7 @@ def columns_read(spark: SparkSession, root: Node, source: SourceSpec, schema: St
         for steps in _steps_after(source, root, []):
             frame = _unknown_rows(spark, schema)
             for step in steps:
-                if isinstance(step, WatermarkNode):
+                if isinstance(step, WatermarkNode) and step.is_observed:
                     found |= _read_by(frame.select(frame[f"`{step.column}`"]), schema)
                 elif isinstance(step, TransformNode):
                     if not step.label:

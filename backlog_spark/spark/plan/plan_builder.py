@@ -18,9 +18,8 @@ from backlog_spark.model.nodes import (
     TransformNode,
     UnionNode,
     WatermarkNode,
-    enters_behind,
-    uses_processing_time,
 )
+from backlog_spark.model.trees import enters_behind, uses_processing_time
 from backlog_spark.model.watermarks import EVENT_TIME, PROCESSING_TIME, observation_name
 from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import quoted, tagged
@@ -181,10 +180,12 @@ class Plans:
         return [self._stream(leaf).where("false").select(*nothing) for leaf in leaves]
 
     def _observed(self, node: WatermarkNode, frame: DataFrame) -> DataFrame:
-        """Marks the event time of rows, and observes its greatest value per batch."""
+        """Marks the event time of rows, and observes its greatest value per batch if it is asked for."""
         from pyspark.sql import functions as F
 
         marked = with_event_time(node, frame)
+        if not node.is_observed:
+            return marked
         number, self._inputs = self._inputs, self._inputs + 1
         return marked.observe(observation_name(number), F.max(F.unix_millis(quoted(node.column))).alias("greatest"))
 

@@ -18,7 +18,7 @@ from .avro_schema import Avro
 from .avro_values import matched
 from .blocks import not_utf8
 
-__all__ = ["column_readers"]
+__all__ = ["Column", "column_readers"]
 
 _DAY_NS = 24 * 3600 * 10**9
 

@@ -61,6 +61,8 @@ class Avro:
         Bytes of a fixed type.
     precision, scale : int
         Of the logical type decimal.
+    full : str
+        Full name of a record.
     """
 
     kind: str
@@ -70,6 +72,7 @@ class Avro:
     size: int = 0
     precision: int = 0
     scale: int = 0
+    full: str = ""
 
     @property
     def nullable(self) -> tuple[int, Avro] | None:
@@ -98,7 +101,7 @@ def load(text: str, path: str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8") if path else text)
     except OSError as error:
         raise SettingError(name, shown, f"cannot be read: {error.strerror}.", "The driver needs the file.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(name, shown, f"is not JSON: {error}.", "Give the schema as in an .avsc file.") from None
 
 
@@ -164,7 +167,10 @@ def parse_schema(schema: Any) -> Avro:
     BacklogError
         If it is malformed, recursive or not a record.
     """
-    root = _Parser().type(schema, "")
+    try:
+        root = _Parser().type(schema, "")
+    except RecursionError:
+        raise _malformed("it is nested too deeply") from None
     if root.kind != "record":
         raise BacklogError(
             f"the Avro schema is {root}, not a record.", "Only records have columns; read the value raw."
@@ -231,7 +237,7 @@ class _Parser:
             names = tuple(str(n) for n, _, _ in fields)
             if len(set(names)) < len(names):
                 raise _malformed(f"{full} has two fields with the same name")
-            found = Avro("record", children=tuple(self.type(t, space) for _, t, _ in fields), names=names)
+            found = Avro("record", children=tuple(self.type(t, space) for _, t, _ in fields), names=names, full=full)
         self._named[full] = found
         return found
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from backlog_spark.errors import BacklogError
 
 from .texts import merged
 
-__all__ = ["Decoded", "Decoder", "MalformedRecord", "Mode", "Parsed", "TwoPathDecoder", "text_of"]
+__all__ = ["Decoded", "Decoder", "MalformedRecord", "Mode", "Parsed", "TwoPathDecoder", "row_by_row", "text_of"]
 
 Mode = str
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
@@ -45,10 +46,13 @@ class Decoded:
         In the order and types of the declared data schema, all of the same length.
     kept : pyarrow.Array or None
         For each row the index of its record (int64, sorted). None: each record gave one row.
+    metadata : mapping of str to pyarrow.Array
+        Metadata columns of the rows that only the records have.
     """
 
     columns: list[pa.Array]
     kept: pa.Array | None = None
+    metadata: Mapping[str, pa.Array] = field(default_factory=dict)
 
 
 class Decoder(ABC):
@@ -110,6 +114,36 @@ class Parsed:
     bad: dict[int, str] = field(default_factory=dict)
 
 
+def row_by_row(
+    schema: pa.Schema,
+    records: Sequence[bytes],
+    read: Callable[[bytes], list[Any]],
+    reasons: Mapping[type[Exception], str],
+) -> Parsed:
+    """Read each record by itself.
+
+    Parameters
+    ----------
+    read : callable
+        The row of a record.
+    reasons : mapping of exception type to str
+        Its errors, and why such a record is malformed; "" for the error's own text.
+    """
+    columns: list[list[Any]] = [[] for _ in schema]
+    bad: dict[int, str] = {}
+    nothing: list[Any] = [None] * len(columns)
+    errors = tuple(reasons)
+    for index, record in enumerate(records):
+        row = nothing
+        try:
+            row = read(record)
+        except errors as error:
+            bad[index] = next(why for kind, why in reasons.items() if isinstance(error, kind)) or str(error)
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    return Parsed([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], bad)
+
+
 class TwoPathDecoder(Decoder):
     """The parts that all formats share.
 
@@ -149,14 +183,14 @@ class TwoPathDecoder(Decoder):
         """The value of a malformed record in the column for corrupt records."""
         return text_of(record)
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """See `Decoder`."""
-        if not pa.types.is_binary(values.type):
-            values = values.cast(pa.binary())  # text works too
-        there = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
-        known = values if there is None else values.drop_null()
+    def skipped(self, values: pa.Array) -> np.ndarray | None:
+        """Which records of a block without NULLs give no row in any mode. None: no record."""
+        return None
+
+    def parsed(self, values: pa.Array) -> Parsed:
+        """Rows of records without NULLs, before the mode is applied."""
         pieces: list[Parsed] = []
-        self._parse(known, pieces)
+        self._parse(values, pieces)
         columns = [
             pa.concat_arrays([piece.columns[i] for piece in pieces]) if pieces else pa.nulls(0, declared.type)
             for i, declared in enumerate(self.schema)
@@ -166,27 +200,45 @@ class TwoPathDecoder(Decoder):
         for piece in pieces:
             bad.update((before + index, reason) for index, reason in piece.bad.items())
             before += len(piece.columns[0]) if piece.columns else 0
-        return self._by_mode(known, there, columns, bad)
+        return Parsed(columns, bad)
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """See `Decoder`."""
+        if not pa.types.is_binary(values.type):
+            values = values.cast(pa.binary())  # text works too
+        known, at = values, np.arange(len(values))
+        if values.null_count:
+            at = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+            known = values.drop_null()
+        keep = np.ones(len(values), bool)
+        skipped = self.skipped(known)
+        if skipped is not None and skipped.any():
+            keep[at[skipped]] = False
+            known, at = known.filter(pa.array(~skipped)), at[~skipped]
+        parsed = self.parsed(known)
+        return self._by_mode(known, at, keep, parsed.columns, parsed.bad)
 
     def _by_mode(
-        self, known: pa.Array, there: np.ndarray | None, columns: list[pa.Array], bad: dict[int, str]
+        self, known: pa.Array, at: np.ndarray, keep: np.ndarray, columns: list[pa.Array], bad: dict[int, str]
     ) -> Decoded:
-        """Rows of parsed records. Adds rows of NULL records, and drops rows as the mode demands."""
-        at = np.arange(len(known)) if there is None else np.flatnonzero(there)
+        """Rows of parsed records. Adds rows of NULL records, and drops rows as the mode demands.
+
+        ``at``: the index of each parsed record. ``keep``: which of all records may have a row.
+        """
         if bad and self.mode == FAILFAST:
             first = min(bad)
             raise MalformedRecord(int(at[first]), bad[first])
         if self.corrupt_at >= 0:
             columns.insert(self.corrupt_at, self._corrupt(known, bad))
         # For each record the index of its parsed row; -1: none.
-        row = np.arange(len(known)) if there is None else np.where(there, np.cumsum(there) - 1, -1)
-        dropped = bool(bad) and self.mode == DROPMALFORMED
-        kept = None
-        if dropped:
-            keep = np.ones(len(row), bool)
+        row = np.full(len(keep), -1)
+        row[at] = np.arange(len(known))
+        if bad and self.mode == DROPMALFORMED:
             keep[at[list(bad)]] = False
+        kept = None
+        if not keep.all():
             kept, row = np.flatnonzero(keep), row[keep]
-        if there is not None or dropped:
+        if len(known) < len(keep) or kept is not None:
             rows = pa.array(row, pa.int64(), mask=row < 0)
             columns = [column.take(rows) for column in columns]
         return Decoded(columns, None if kept is None else pa.array(kept, pa.int64()))

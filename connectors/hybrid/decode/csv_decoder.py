@@ -16,7 +16,7 @@ Differences from Spark that remain:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,14 @@ from backlog_spark.errors import BacklogError
 from .base import Mode, Parsed, TwoPathDecoder, text_of
 from .blocks import content_of, either, joined, not_utf8, spread
 from .csv_split import Splitter
+from .rescued import json_object, json_text
 from .texts import Formats, Texts, is_readable
 
-__all__ = ["CsvDecoder"]
+__all__ = ["UNKNOWN", "CsvDecoder"]
+
+UNKNOWN = "\0"
+"""Begins the name of a column of the file that is not in the schema. No column is called so: Spark's parser ends a name
+there."""
 
 _FLOAT_WORDS = {"NaN": float("nan"), "Inf": float("inf"), "-Inf": float("-inf")}
 _BOM = b"\xef\xbb\xbf"
@@ -53,6 +58,10 @@ class CsvDecoder(TwoPathDecoder):
         Formats of dates and timestamps.
     sep, quote, escape, null_value : str
         See `DecodeOptions`.
+    rescued : str
+        The last column of the schema, for an object of JSON with the fields that are not of the schema's types, and
+        with those of columns that are named `UNKNOWN` and more. Fields after the last column are ``_c`` and their
+        number. Such values, and fields that are missing, do not make a record malformed. Default: there is none.
     """
 
     def __init__(
@@ -65,23 +74,27 @@ class CsvDecoder(TwoPathDecoder):
         quote: str,
         escape: str,
         null_value: str,
+        rescued: str = "",
     ) -> None:
         super().__init__(schema, mode, corrupt)
-        for column in self.schema:
+        self._rescued = rescued
+        # The columns that a record has.
+        self._own = self.schema.remove(len(self.schema) - 1) if rescued else self.schema
+        for column in self._own:
             if not is_readable(column.type):
                 raise BacklogError(
                     f"CSV is not decoded to {column.type} (column {column.name}).", "Declare the column STRING."
                 )
-        self._arguments = (schema, mode, corrupt, formats, sep, quote, escape, null_value)
+        self._arguments = (schema, mode, corrupt, formats, sep, quote, escape, null_value, rescued)
         self._null_value = null_value
         self._split = Splitter(sep, quote, escape)
-        self._texts = [Texts(column.type, formats, _FLOAT_WORDS) for column in self.schema]
+        self._texts = [Texts(column.type, formats, _FLOAT_WORDS) for column in self._own]
         self._sep, self._quote = sep.encode(), quote.encode()
-        self._has_fast_road = len(self._sep) == 1 and len(self._quote) <= 1 and len(self.schema) <= _MOST_COLUMNS
+        self._has_fast_road = len(self._sep) == 1 and len(self._quote) <= 1 and 0 < len(self._own) <= _MOST_COLUMNS
         within = f"[^{re.escape(quote + escape)}\r\n]*"
         outside = f"[^{re.escape(quote + sep)}\r\n]*"
         field = f"(?:{re.escape(quote)}{within}{re.escape(quote)}|{outside})"
-        self._regular = rf"\A{field}(?:{re.escape(sep)}{field}){{{len(self.schema) - 1}}}\z"
+        self._regular = rf"\A{field}(?:{re.escape(sep)}{field}){{{max(0, len(self._own) - 1)}}}\z"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), self._arguments)
@@ -113,6 +126,8 @@ class CsvDecoder(TwoPathDecoder):
             parsed, doubts = texts.many(found)
             columns.append(parsed)
             doubted = either(doubted, doubts)
+        if self._rescued:
+            columns.append(self._unknown(columns, len(values)))
         return (columns, doubted) if seen.all() else spread((columns, doubted), seen)
 
     def _seen(self, values: pa.Array, content: bytes, has_quotes: bool) -> np.ndarray:
@@ -121,7 +136,7 @@ class CsvDecoder(TwoPathDecoder):
         wrong = not_utf8(values)
         if wrong is not None:
             seen &= ~wrong
-        fits = pc.equal(pc.count_substring(values, self._sep), len(self.schema) - 1)
+        fits = pc.equal(pc.count_substring(values, self._sep), len(self._own) - 1)
         if has_quotes or b"\n" in content or b"\r" in content:
             # A regular expression never matches text that is not UTF-8.
             fits = pc.if_else(
@@ -129,7 +144,7 @@ class CsvDecoder(TwoPathDecoder):
                 pc.match_substring_regex(values, self._regular),
                 fits,
             )
-        if len(self.schema) == 1:
+        if len(self._own) == 1:
             fits = pc.and_(fits, pc.greater(pc.binary_length(values), 0))  # pyarrow skips empty lines
         if _BOM in content:
             fits = pc.and_(fits, pc.invert(pc.starts_with(values, _BOM)))
@@ -139,7 +154,7 @@ class CsvDecoder(TwoPathDecoder):
     def _table(self, values: pa.Array, has_quotes: bool) -> pa.Table | None:
         """All columns as text, NULL where a field is empty. None if pyarrow finds another number of records."""
         buffer = joined(values)
-        names = [str(i) for i in range(len(self.schema))]
+        names = [str(i) for i in range(len(self._own))]
         try:
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(buffer),
@@ -175,11 +190,40 @@ class CsvDecoder(TwoPathDecoder):
                 column.append(value)
         return Parsed([pa.array(c, f.type) for c, f in zip(columns, self.schema, strict=True)], bad)
 
+    def _unknown(self, columns: list[pa.Array], count: int) -> pa.Array:
+        """The fields of columns that are not in the schema."""
+        unknown = [
+            (field.name.removeprefix(UNKNOWN), column.to_pylist())
+            for field, column in zip(self._own, columns, strict=True)
+            if field.name.startswith(UNKNOWN) and column.null_count < len(column)
+        ]
+        if not unknown:
+            return pa.nulls(count, pa.string())
+        rows = zip(*(values for _, values in unknown), strict=True)
+        names = [name for name, _ in unknown]
+        return pa.array([_object(zip(names, row, strict=True)) for row in rows], pa.string())
+
+    def _rescue(self, fields: list[str | None]) -> list[Any]:
+        """The values of a record, and at their end what does not fit."""
+        row: list[Any] = [None] * len(self._own)
+        rest: list[tuple[str, str]] = []
+        for i, field in enumerate(fields):
+            if field is None or field == self._null_value:
+                continue
+            if i < len(row):
+                row[i] = self._texts[i].one(field)
+            name = self._own.field(i).name if i < len(row) else f"_c{i}"
+            if i >= len(row) or row[i] is None or name.startswith(UNKNOWN):
+                rest.append((name.removeprefix(UNKNOWN), field))
+        return [*row, _object(rest)]
+
     def _row(self, record: str) -> tuple[list[Any], str]:
         row: list[Any] = [None] * len(self._texts)
         if not record:
-            return row, ""
+            return [None] * len(self.schema), ""
         fields = self._split(record)
+        if self._rescued:
+            return self._rescue(fields), ""
         reason = "" if len(fields) == len(row) else f"it has {len(fields)} fields instead of {len(row)}"
         for i, (field, texts) in enumerate(zip(fields, self._texts, strict=False)):
             if field is None or field == self._null_value:
@@ -188,3 +232,9 @@ class CsvDecoder(TwoPathDecoder):
             if row[i] is None:
                 reason = reason or f"{self.schema.field(i).name}: a field that is no {texts.type}"
         return row, reason
+
+
+def _object(fields: Iterable[tuple[str, str | None]]) -> str | None:
+    """An object of JSON from the fields that are not NULL; None if there are none."""
+    found = [(name, json_text(text)) for name, text in fields if text is not None]
+    return json_object(found) if found else None

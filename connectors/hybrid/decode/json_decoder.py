@@ -34,7 +34,9 @@ import pyarrow.json as pj
 from .base import Mode, Parsed, TwoPathDecoder, text_of
 from .blocks import content_of, either, joined, not_utf8, offsets_of, spread
 from .json_scan import Malformed, scan
+from .json_texts import TextRecords
 from .json_values import base64_bytes, fields_reader
+from .rescued import fields_rescuer, json_object, json_text
 from .texts import Formats, Texts
 
 __all__ = ["JsonDecoder"]
@@ -74,28 +76,45 @@ class JsonDecoder(TwoPathDecoder):
         Formats of dates and timestamps.
     non_finite : bool
         The option ``allowNonNumericNumbers``.
+    rescued : str
+        The last column of the schema, for an object of JSON with the fields that are not in the schema, or not of its
+        types. Such values are NULL in their columns, and do not make a record malformed. Default: there is none.
     """
 
-    def __init__(self, schema: pa.Schema, mode: Mode, corrupt: str, formats: Formats, non_finite: bool) -> None:
+    def __init__(
+        self, schema: pa.Schema, mode: Mode, corrupt: str, formats: Formats, non_finite: bool, rescued: str = ""
+    ) -> None:
         super().__init__(schema, mode, corrupt)
         self._formats, self._non_finite = formats, non_finite
-        self._read = fields_reader(self.schema, formats, non_finite=non_finite)
+        self._rescued = rescued
+        # The columns that a record has.
+        self._own = self.schema.remove(len(self.schema) - 1) if rescued else self.schema
+        if rescued:
+            self._rescue = fields_rescuer(self._own, formats, non_finite=non_finite)
+        self._read = fields_reader(self._own, formats, non_finite=non_finite)
         # The ways of reading timestamps: as text or as seconds. The last one that worked is tried first.
         self._kinds: list[pa.DataType] = [pa.string()]
-        self._has_decimals = any(_has(pa.types.is_decimal, f.type) for f in self.schema)
-        if any(_has(_is_instant, f.type) for f in self.schema):
+        self._has_decimals = any(_has(pa.types.is_decimal, f.type) for f in self._own)
+        if any(_has(_is_instant, f.type) for f in self._own):
             self._kinds.append(pa.int64())
+        # For columns of text alone, once a block had values that are no strings.
+        self._texts: TextRecords | None = None
+        self._has_others = False
+        if len(self._own) and all(pa.types.is_string(f.type) for f in self._own):
+            self._texts = TextRecords(self._own.names, rescues=bool(rescued))
         self._leaves: dict[pa.DataType, _Leaf] = {}
-        self._has_fast_road = len(self.schema) > 0 and not any(_has(pa.types.is_map, f.type) for f in self.schema)
+        self._has_fast_road = len(self._own) > 0 and not any(_has(pa.types.is_map, f.type) for f in self._own)
 
     def __reduce__(self) -> tuple[object, ...]:
         schema = self.schema
         if self.corrupt_at >= 0:
             schema = schema.insert(self.corrupt_at, pa.field(self.corrupt, pa.string()))
-        return (type(self), (schema, self.mode, self.corrupt, self._formats, self._non_finite))
+        return (type(self), (schema, self.mode, self.corrupt, self._formats, self._non_finite, self._rescued))
 
     def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
         """See `TwoPathDecoder`."""
+        if self._texts is not None and self._has_others:
+            return self._texts(values)
         if not self._has_fast_road:
             return None
         seen = _regular(values)
@@ -105,6 +124,9 @@ class JsonDecoder(TwoPathDecoder):
         while table is None:
             table, row = self._table(values, seen, start)
             if table is None:
+                if self._texts is not None:
+                    self._has_others = True
+                    return self._texts(values)
                 if row is None:
                     return None
                 bad = start + int(np.flatnonzero(seen[start:])[row])
@@ -126,8 +148,9 @@ class JsonDecoder(TwoPathDecoder):
             return self._schema(pa.string()).empty_table(), None
         buffer = joined(values)
         failed: list[int] = []
+        others = "infer" if self._rescued else "ignore"
         for kind in self._kinds:
-            options = pj.ParseOptions(explicit_schema=self._schema(kind), unexpected_field_behavior="ignore")
+            options = pj.ParseOptions(explicit_schema=self._schema(kind), unexpected_field_behavior=others)
             whole = pj.ReadOptions(use_threads=False, block_size=buffer.size + 1)
             try:
                 table = pj.read_json(pa.BufferReader(buffer), read_options=whole, parse_options=options)
@@ -143,18 +166,22 @@ class JsonDecoder(TwoPathDecoder):
         return None, row if row < len(values) else None
 
     def _schema(self, kind: pa.DataType) -> pa.Schema:
-        return pa.schema([pa.field(f.name, _read_as(f.type, kind)) for f in self.schema])
+        return pa.schema([pa.field(f.name, _read_as(f.type, kind)) for f in self._own])
 
     def _columns(self, table: pa.Table) -> tuple[list[pa.Array], np.ndarray | None] | None:
         columns = []
         doubted: np.ndarray | None = None
-        for declared, column in zip(self.schema, table.columns, strict=True):
+        for declared, column in zip(self._own, table.columns, strict=False):
             try:
                 values, doubts = self._value(column.combine_chunks(), declared.type)
-            except pa.ArrowInvalid:  # decimals at the end of their range
+            except pa.ArrowException:  # decimals at the end of their range; a field of NULLs that was cut short
                 return None
             columns.append(values)
             doubted = either(doubted, doubts)
+        if self._rescued:
+            for column in table.columns[len(self._own) :]:
+                doubted = either(doubted, _there(column))
+            columns.append(pa.nulls(len(table), pa.string()))
         return columns, doubted
 
     def _value(self, found: pa.Array, type: pa.DataType) -> tuple[pa.Array, np.ndarray | None]:
@@ -168,6 +195,8 @@ class JsonDecoder(TwoPathDecoder):
                 child, doubts = self._value(found.field(i), field.type)
                 children.append(child)
                 doubted = either(doubted, doubts)
+            for i in range(type.num_fields, found.type.num_fields):
+                doubted = either(doubted, _there(found.field(i)))
             mask = found.is_null() if found.null_count else None
             return pa.StructArray.from_arrays(children, fields=list(type), mask=mask), doubted
         if pa.types.is_list(type):
@@ -195,10 +224,15 @@ class JsonDecoder(TwoPathDecoder):
             row, reason = nothing, ""
             try:
                 value = scan(text_of(record), non_finite=self._non_finite)
-                if value is not None:
+                if value is not None and self._rescued:
+                    found, rest = self._rescue(value)
+                    row = [*found, rest]
+                elif value is not None:
                     row, reason = self._read(value)
             except Malformed as malformed:
                 reason = str(malformed)
+                if self._rescued:
+                    row = [*nothing[1:], json_object([(self.corrupt, json_text(text_of(record)))])]
             if reason:
                 bad[index] = reason
             for column, item in zip(columns, row, strict=True):
@@ -239,7 +273,20 @@ class _Leaf:
             if not pc.all(fits).as_py():
                 doubted = pc.fill_null(pc.invert(fits), False).to_numpy(zero_copy_only=False)
                 rounded = pc.if_else(fits, rounded, None)
-        return pc.cast(rounded, type), doubted
+        result = pc.cast(rounded, type)
+        # Arrow's division of 256 bits is wrong for a few numbers, such as 2**64 - 1; its multiplication is not.
+        same = pc.equal(result.cast(_WIDE), found)
+        if not pc.all(same).as_py():
+            doubted = either(doubted, pc.fill_null(pc.invert(same), False).to_numpy(zero_copy_only=False))
+        return result, doubted
+
+
+def _there(found: pa.Array | pa.ChunkedArray) -> np.ndarray | None:
+    """Which values are not NULL."""
+    if found.null_count == len(found):
+        return None
+    there: np.ndarray = np.asarray(pc.is_valid(found))
+    return there
 
 
 def _odd_floats(found: pa.Array) -> np.ndarray | None:

@@ -20,7 +20,7 @@ from .numeric import parse_decimal, to_float
 from .temporal import day_number
 from .texts import Formats, Parse, Texts, is_readable
 
-__all__ = ["FLOAT_WORDS", "Read", "Unfit", "base64_bytes", "fields_reader", "value_reader"]
+__all__ = ["FLOAT_WORDS", "Partial", "Read", "Unfit", "base64_bytes", "fields_reader", "value_reader"]
 
 FLOAT_WORDS = {
     "NaN": float("nan"), "+INF": float("inf"), "+Infinity": float("inf"), "Infinity": float("inf"),
@@ -195,7 +195,7 @@ def _integer(type: pa.DataType, formats: Formats, non_finite: bool) -> Read:
     highest = 255 if type.bit_width == 8 else high
 
     def read(value: Any) -> Any:
-        if isinstance(value, Number) and value.lstrip("-").isdigit():
+        if isinstance(value, Number) and value.lstrip("-").isdecimal():
             number = int(value) if len(value) <= 20 else high + 2**32
             if low <= number <= highest:
                 return number if number <= high else number - 256
@@ -235,7 +235,7 @@ def _timestamp(type: pa.DataType, formats: Formats, non_finite: bool) -> Read:
     parse = Texts(type, formats).one
 
     def read(value: Any) -> Any:
-        if isinstance(value, Number) and type.tz is not None and value.lstrip("-").isdigit():
+        if isinstance(value, Number) and type.tz is not None and value.lstrip("-").isdecimal():
             if len(value) <= 20 and abs(int(value)) <= _MOST_SECONDS:
                 return int(value) * 1_000_000
             raise Unfit("a number that is too large for seconds since the epoch")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backlog_spark.errors import BacklogError
@@ -19,6 +20,7 @@ from .casting import Caster, Uncastable, caster, find_field
 from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Asked, Format, Rows, Spans, Unreadable
 from .layouts import UnitLayout
+from .schemas.rescue import narrow, rescued_texts, rest
 from .sparktypes import spark_schema
 
 __all__ = ["ParquetFormat", "Selection"]
@@ -51,9 +53,13 @@ class ParquetFormat(Format):
             raise Unreadable(str(error)) from None
 
     def schema(self, source: pa.NativeFile) -> pa.Schema:
-        file = self._open(source)
+        return self._declared("the first file", self._open(source))
+
+    @staticmethod
+    def _declared(name: str, file: pq.ParquetFile) -> pa.Schema:
+        """The columns in Spark's types."""
         leaves = [file.schema.column(i).physical_type for i in range(len(file.schema.names))]
-        return spark_schema("the first file", file.schema_arrow, leaves)
+        return spark_schema(name, file.schema_arrow, leaves)
 
     def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
         found = self._open(source).metadata
@@ -70,6 +76,8 @@ class ParquetFormat(Format):
 
     def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         file = self._open(source)
+        if asked.seen is not None:
+            asked.seen(self._declared(name, file))
         calendar = OldCalendar(file.metadata.metadata)
         # Old dates are looked for in whole columns.
         selection = Selection(name, file.schema_arrow, asked.whole if calendar else asked, piece.file.names)
@@ -157,9 +165,15 @@ class Selection:
 
     def __init__(self, name: str, own: pa.Schema, asked: Asked, names: tuple[Names, ...] = ()) -> None:
         self._name = name
+        self._rescues = asked.rescues
+        # Columns, each with the part that is rescued in any row.
+        self._rest: dict[str, pa.DataType] = {}
+        if asked.rescues:
+            self._rescue(own, asked)
+            return
         record, needed = asked.record, asked.needed
         found = pa.schema(_renamed(own, names))
-        if record.names and all(_index_of(name, found, field) is None for field in record):
+        if record.names and not asked.may_lack and all(_index_of(name, found, field) is None for field in record):
             raise BacklogError(
                 f"{name} has none of the columns {', '.join(record.names)}. It has {', '.join(found.names) or 'none'}.",
                 "Declare the columns that the files have, or exclude the file.",
@@ -183,19 +197,70 @@ class Selection:
         self.paths = list(dict.fromkeys(paths))
         """Parquet's paths of the columns, or of the fields that are read of a struct."""
 
+    def _rescue(self, own: pa.Schema, asked: Asked) -> None:
+        """Match names with case. Columns that are not declared, or of another type, are rescued.
+
+        If only some columns are needed, what is rescued is not.
+        """
+        self._parts = []
+        for column in asked.wanted:
+            field = asked.record.field(column)
+            index = own.get_field_index(column) if asked.needed is None or column in asked.needed else -1
+            try:
+                cast = caster(pa.null() if index < 0 else own.field(index).type, field.type)
+            except Uncastable:
+                index, cast = -1, caster(pa.null(), field.type)
+            self._parts.append((field, None if index < 0 else column, cast))
+        read = {column for _, column, _ in self._parts if column is not None}
+        for field in own if asked.needed is None else ():
+            left = rest(field.type, asked.record.field(field.name).type) if field.name in read else field.type
+            if left is not None:
+                self._rest[field.name] = left
+        self.columns = list(dict.fromkeys([*read, *self._rest]))
+        self.paths = self.columns
+
     def rows(self, batch: pa.RecordBatch) -> Rows:
         columns = []
+        left = {name: narrow(batch.column(name), kind) for name, kind in self._rest.items()}
         for field, column, cast in self._parts:
             array = pa.nulls(batch.num_rows) if column is None else batch.column(column)
             try:
                 columns.append(cast(array))
             except pa.ArrowInvalid as error:
+                if self._rescues:
+                    fits, made = _by_value(array, cast, field.type)
+                    columns.append(made)
+                    if field.name in left:  # a part of other values is rescued too: these are kept whole
+                        fits = pc.and_(fits, rescued_texts(batch.num_rows, {"": left[field.name]}).is_null())
+                    left[field.name] = pc.if_else(fits, pa.scalar(None, array.type), array)
+                    continue
                 raise BacklogError(
                     f"{self._name}: column {field.name} is {array.type} in the file, declared as {field.type}. A value "
                     f"does not fit: {error}.",
                     f"Declare {field.name} as {array.type}, or exclude the file.",
                 ) from None
-        return Rows(batch.num_rows, columns)
+        return Rows(batch.num_rows, columns, rescued_texts(batch.num_rows, left) if self._rescues else None)
+
+
+def _by_value(array: pa.Array, cast: Caster, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """Which values can be cast, and the column with NULL for the others."""
+    fits: list[bool] = []
+    parts: list[pa.Array] = []
+    # Bad values are few, so the column is halved until each is alone.
+    pending = [array]
+    while pending:
+        part = pending.pop()
+        try:
+            parts.append(cast(part))
+            fits += [True] * len(part)
+        except pa.ArrowInvalid:
+            if len(part) > 1:
+                half = len(part) // 2
+                pending += [part[half:], part[:half]]
+                continue
+            parts.append(pa.nulls(1, kind))
+            fits.append(False)
+    return pa.array(fits), pa.concat_arrays(parts)
 
 
 def _narrowed(kind: pa.DataType, path: str, fields: Fields) -> tuple[pa.DataType, list[str]]:

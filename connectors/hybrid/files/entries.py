@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -36,6 +37,8 @@ class DataFile:
         Columns that have another name in the file.
     chars : tuple of (str, int)
         Columns of type CHAR(n), with n: shorter values are padded with blanks.
+    metadata : tuple of (str, object)
+        Values of metadata columns.
     """
 
     path: str
@@ -46,6 +49,7 @@ class DataFile:
     deleted: bytes = b""
     names: tuple[Names, ...] = ()
     chars: tuple[tuple[str, int], ...] = ()
+    metadata: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

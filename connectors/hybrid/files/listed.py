@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from backlog_spark.common.durations import format_duration
+from backlog_spark.common.stored_values import reading_stored
+from backlog_spark.common.stores import Store, arguments_for, scheme_of, store_of
 from backlog_spark.spi.examination import Finding, Severity
 
 from ..phases import Columns, Limit, Outlook, Phase, Position, Seen, Step
@@ -21,7 +23,6 @@ from .options import ReadOptions
 from .phase_handoff import Handover, check_handover
 from .planning import FileOffset, Planner
 from .reading import Reader
-from .stores import Store, arguments_for, scheme_of, store_of
 
 __all__ = ["ListedPhase"]
 
@@ -176,17 +177,19 @@ class ListedPhase(Phase):
     def _planner(self, position: Position) -> Planner:
         key = repr(self._fixed(position))
         if key not in self._planners:
-            self._planners = {
-                key: Planner(
-                    self._files(position),
-                    self._look,
-                    self.format.looks,
-                    self._store().is_remote,
-                    self._read.max_files,
-                    self._read.partition_bytes,
-                )
-            }
+            self._planners = {key: self._plan(self._files(position))}
         return self._planners[key]
+
+    def _plan(self, files: Sequence[DataFile]) -> Planner:
+        return Planner(
+            files,
+            self._look,
+            self.format.looks,
+            self._store().is_remote,
+            self._read.max_files,
+            self._read.partition_bytes,
+            self._read.max_bytes,
+        )
 
     def _look(self, file: DataFile) -> Layout | None:
         return self._reader().use(file, lambda source: self.format.layout(source, file))
@@ -197,4 +200,8 @@ class ListedPhase(Phase):
 
 
 def _offset(position: Position) -> FileOffset:
-    return position["file"], position["offset"]
+    with reading_stored("The position of a phase of files in the checkpoint"):
+        file, offset = position["file"], position["offset"]
+        if not type(file) is type(offset) is int or min(file, offset) < 0:
+            raise ValueError(f"file {file}, offset {offset}")
+        return file, offset

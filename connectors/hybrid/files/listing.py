@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase, translate
 
+from backlog_spark.common.stores import FileFound, Store, is_hidden
 from backlog_spark.errors import BacklogError, SettingError
 
-from .stores import FileFound, Store, is_hidden
-
-__all__ = ["Listed", "expand_braces", "list_files", "split_paths"]
+__all__ = ["Listed", "expand_braces", "fixed_part", "split_paths", "walk_files"]
 
 _WILD = re.compile(r"[*?\[{]")
 # Directories whose log decides which files count. A listing is not enough.
@@ -19,6 +19,8 @@ _LOGS = {
     "_delta_log": "is a Delta table. Its directory also has files that are not in its log",
     "_spark_metadata": "was written by a Spark stream. It may have files of failed attempts",
 }
+
+Modified = tuple[datetime | None, datetime | None]
 
 _EMPTY = "If there may be no history, set allowEmpty=true."
 
@@ -51,7 +53,7 @@ def expand_braces(pattern: str) -> list[str]:
     return [path for part in found[1].split(",") for path in expand_braces(before + part + after)]
 
 
-def list_files(
+def walk_files(
     store: Store,
     paths: Sequence[str],
     *,
@@ -59,8 +61,10 @@ def list_files(
     name_pattern: str = "",
     has_partitions: bool = True,
     may_be_empty: bool = False,
-) -> list[Listed]:
-    """All files in reading order: oldest first, then by path, as in Spark's file stream.
+    modified: Modified = (None, None),
+    after: str = "",
+) -> Iterator[Listed]:
+    """All files in any order, one by one. A file that several paths have comes several times.
 
     Parameters
     ----------
@@ -76,6 +80,10 @@ def list_files(
         Whether such directories are partition columns at all.
     may_be_empty : bool
         Whether a path may have no file, or not exist.
+    after : str
+        Files whose paths are not greater may be left out.
+    modified : tuple of (datetime or None, datetime or None)
+        Only files that were changed after the first and before the second time.
 
     Raises
     ------
@@ -83,12 +91,11 @@ def list_files(
         If a path has no file or is not below ``base``, or if a directory has a log of its files.
     """
     wanted = re.compile(translate(name_pattern)) if name_pattern else None
-    listed: dict[str, Listed] = {}
     for path in paths:
         has_any = has_named = False
         for pattern in expand_braces(path):
-            fixed = _fixed(path)
-            for found in _matches(store, pattern, may_be_empty):
+            fixed = fixed_part(path)
+            for found in _matches(store, pattern, may_be_empty, after):
                 if base and not found.path.startswith(base.rstrip("/") + "/"):
                     raise BacklogError(
                         f"{store.name(found.path)} is not below basePath {store.name(base)}.",
@@ -99,7 +106,8 @@ def list_files(
                 if found.size and (wanted is None or wanted.match(name)):
                     has_named = True
                     below = len((base or fixed).rstrip("/")) if has_partitions else len(found.path) - len(name)
-                    listed.setdefault(found.path, Listed(found, below))
+                    if _is_of_time(store, found, modified):
+                        yield Listed(found, below)
         if has_any and not has_named and not may_be_empty:
             raise SettingError("pathGlobFilter", name_pattern, f"no file of {store.name(path)} has that name.", _EMPTY)
         if not has_named and not may_be_empty:
@@ -107,16 +115,30 @@ def list_files(
                 "path", store.name(path), "no file is there. Names that begin with _ or . and empty files do not "
                 "count.", f"Correct it. {_EMPTY}",
             )  # fmt: skip
-    return sorted(listed.values(), key=lambda file: (file.found.modified, file.found.path))
 
 
-def _fixed(pattern: str) -> str:
+def _is_of_time(store: Store, found: FileFound, modified: Modified) -> bool:
+    after, before = modified
+    if after is None and before is None:
+        return True
+    if not found.modified:
+        name = "modifiedBefore" if after is None else "modifiedAfter"
+        raise SettingError(
+            name, before if after is None else after,
+            f"the file system does not report when {store.name(found.path)} was changed.", f"Leave out {name}.",
+        )  # fmt: skip
+    return (after is None or found.modified > after.timestamp()) and (
+        before is None or found.modified < before.timestamp()
+    )
+
+
+def fixed_part(pattern: str) -> str:
     """The longest directory of a pattern without a wildcard. For a path without any, the path itself."""
     wild = _WILD.search(pattern)
     return pattern[: wild.start()].rpartition("/")[0] if wild else pattern
 
 
-def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFound]:
+def _matches(store: Store, pattern: str, may_be_gone: bool, after: str) -> Iterator[FileFound]:
     """Files that match a pattern without braces, or are below a directory that matches it."""
     if not _WILD.search(pattern):
         found = store.stat(pattern)
@@ -128,9 +150,9 @@ def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFoun
             raise SettingError("path", store.name(pattern), "is not there.", f"Correct it. {_EMPTY}")
         if found.is_directory:
             _check_has_no_log(store, pattern)
-        yield from _beneath(store, found)
+        yield from _beneath(store, found, after)
         return
-    fixed = _fixed(pattern)
+    fixed = fixed_part(pattern)
     level = [FileFound(fixed, True, 0, "", 0.0)]
     for part in pattern[len(fixed) :].strip("/").split("/"):
         level = [
@@ -141,7 +163,7 @@ def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFoun
             if _is_match(child.path.rstrip("/").rpartition("/")[2], part)
         ]
     for found in level:
-        yield from _beneath(store, found)
+        yield from _beneath(store, found, after)
 
 
 def _is_match(name: str, part: str) -> bool:
@@ -149,9 +171,9 @@ def _is_match(name: str, part: str) -> bool:
     return fnmatchcase(name, part) and (not is_hidden(name) or not _WILD.search(part))
 
 
-def _beneath(store: Store, found: FileFound) -> Iterator[FileFound]:
+def _beneath(store: Store, found: FileFound, after: str) -> Iterator[FileFound]:
     if found.is_directory:
-        yield from store.tree(found.path)
+        yield from store.tree(found.path, after)
     else:
         yield found
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
 from zoneinfo import ZoneInfo
 
+from backlog_spark.common.stores import plain_path, scheme_of
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.options import (
     Option,
@@ -24,32 +24,25 @@ from backlog_spark.spi.options import (
 )  # fmt: skip
 from backlog_spark.spi.user_options import UserOptions, check_names
 
-from ..decode.options import CSV
-from .listing import split_paths
-from .stores import scheme_of
+from ..table.options import FollowingOptions
+from .byte_sizes import byte_size
+from .discovery_options import DiscoveryOptions
+from .listing import fixed_part, split_paths
+from .schemas.options import SchemaOptions
+from .textoptions import CsvOptions, TextOptions, encoding_of
 
 __all__ = ["CsvOptions", "DeltaOptions", "FileOptions", "ReadOptions"]
 
 # Measured into Spark, 16 to 128 MB are equally fast: long enough compared with the cost of a task, and short enough
 # that all cores end at about the same time. Row groups are not split, so each of Spark's (128 MB) is a task of its own.
 PARTITION_BYTES = 32 << 20
-_FORMATS = ("parquet", "json", "csv", "orc")
+_FORMATS = ("parquet", "json", "csv", "orc", "avro", "text", "binaryFile")
+# Files of lines or records, and the formats that know an option of another one too.
+_TEXTS = ("csv", "json", "text")
+# Formats whose columns are always the same.
+_FIXED = ("text", "binaryFile")
+_ALSO = {"multiLine": ("json",)}
 _STORAGE = "fs."
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SEP, _DELIMITER, _QUOTE, _ESCAPE, _NULL_VALUE = CSV
-
-
-def _size(given: UserOptions, name: str) -> int:
-    """A number of bytes in Spark's notation: ``67108864``, ``64m`` or ``64MB``."""
-    if not given.has(name):
-        return PARTITION_BYTES
-    found = re.fullmatch(r"\s*(\d{1,19})\s*(b|[kmg]i?b?)?\s*", given.text(name), re.IGNORECASE)
-    size = int(found[1]) * _UNITS[(found[2] or "").lower()[:1]] if found else 0
-    if size < 1 << 10:
-        raise SettingError(
-            name, given.text(name), "is not a number of bytes >= 1024.", "Write a number, such as 67108864 or 64m."
-        )
-    return size
 
 
 def _names(given: UserOptions, name: str) -> tuple[str, ...]:
@@ -60,25 +53,6 @@ def _names(given: UserOptions, name: str) -> tuple[str, ...]:
 def _storage(given: UserOptions) -> dict[str, str]:
     """The options ``fs.*``, without that prefix."""
     return {name[len(_STORAGE) :]: text for name, text in given.items() if name.startswith(_STORAGE)}
-
-
-def _separator(given: UserOptions) -> str:
-    if given.has("sep") and given.has("delimiter") and given.text("sep") != given.text("delimiter"):
-        raise SettingError("delimiter", given.text("delimiter"), "contradicts sep.", "Give one of them.")
-    name = "sep" if given.has("sep") else "delimiter"
-    found = given.text(name, ",")
-    found = "\t" if found == "\\t" else found
-    if not found or "\n" in found or "\r" in found:
-        raise SettingError(name, found, "cannot separate fields.", 'Set it to a text such as "," or "\\t".')
-    return found
-
-
-def _character(given: UserOptions, name: str, default: str) -> str:
-    """One character, or none."""
-    found = given.text(name, default)
-    if len(found) > 1 or not found.isascii() or found in ("\n", "\r"):
-        raise SettingError(name, found, "is not one ASCII character.", f"Set {name} to one, or to nothing.")
-    return found
 
 
 def _time_zone(given: UserOptions, name: str) -> str:
@@ -99,9 +73,7 @@ def _time(given: UserOptions, name: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(given.text(name).strip())
     except ValueError:
-        raise SettingError(
-            "timestampAsOf", given.text(name), "is no time.", "For example 2024-01-31T12:00:00Z."
-        ) from None
+        raise SettingError(name, given.text(name), "is no time.", "For example 2024-01-31T12:00:00Z.") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -124,9 +96,14 @@ class ReadOptions:
         "maxFilesPerBatch", None, 1, hint="Leave it out for no bound.", spark="maxFilesPerTrigger"
     )
     """Maximum number of files per batch."""
+    max_bytes: int | None = option(
+        "maxBytesPerBatch", lambda given, name: byte_size(given, name, None), None, type="bytes", bounds=">= 1",
+        spark="maxBytesPerTrigger",
+    )  # fmt: skip
+    """Maximum bytes of files per batch. A larger file is a batch of its own. Holds beside `maxFilesPerBatch`."""
     partition_bytes: int = option(
         "filePartitionBytes",
-        _size,
+        lambda given, name: byte_size(given, name, PARTITION_BYTES, 1 << 10),
         type="bytes",
         shown="32m",
         bounds=">= 1k",
@@ -173,27 +150,6 @@ class ReadOptions:
         return found
 
 
-@dataclass(frozen=True)
-class CsvOptions:
-    """The options of CSV. Names as in Spark."""
-
-    header: bool = flag("header", spark="header")
-    """csv: skips the first line. Columns match by position."""
-    sep: str = parsed(_separator, _SEP, _DELIMITER, default=",")
-    quote: str = parsed(lambda given: _character(given, "quote", '"'), _QUOTE, default='"')
-    escape: str = parsed(lambda given: _character(given, "escape", "\\"), _ESCAPE, default="\\")
-    null_value: str = parsed(lambda given: given.text("nullValue"), _NULL_VALUE, default="")
-    multi_line: bool = flag("multiLine", True, spark="multiLine")
-    """csv. true: a quoted field may span lines, so one task reads a whole file. CR alone ends lines if it ends the
-    first line, as in Spark; else it is text. false: each line is a record, as is Spark's default, and large files are
-    split. Without `quote` it is always false."""
-
-    @property
-    def splits_at_lines(self) -> bool:
-        """Whether every line is a record."""
-        return not (self.multi_line and self.quote)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
     """Parsed options of a phase of files.
@@ -205,8 +161,9 @@ class FileOptions:
     """
 
     format: str = choice("fileFormat", _FORMATS, spark="format")
-    """Format of the files. json: one record per line. Lines end with LF, CR LF or CR. orc: Hive's columns without names
-    (`_col0`) match the schema by position, as in Spark."""
+    """Format of the files. json: one record per line, or with `multiLine` per file. Lines end with LF, CR LF or CR.
+    text: the column `value`. binaryFile: the columns `path`, `modificationTime`, `length` and `content`. orc: Hive's
+    columns without names (`_col0`) match the schema by position, as in Spark."""
     paths: tuple[str, ...] = option(
         "path", lambda given, name: tuple(split_paths(given.required(name, 'Set .option("path", "/data/*.parquet").'))),
         type="paths", shown="required", spark="path",
@@ -221,19 +178,30 @@ class FileOptions:
     """Directories `name=value` below it become columns with the declared types."""
     name_pattern: str = text("pathGlobFilter", type="pattern", spark="pathGlobFilter")
     """Reads only files whose name matches."""
+    after: datetime | None = option("modifiedAfter", _time, None, type="timestamp", spark="modifiedAfter")
+    """Reads only files that were changed after this time, such as 2024-01-31T12:00:00Z; UTC without an offset."""
+    before: datetime | None = option("modifiedBefore", _time, None, type="timestamp", spark="modifiedBefore")
+    """Reads only files that were changed before this time."""
     flat: bool = flag("recursiveFileLookup", spark="recursiveFileLookup")
     """true: directories `name=value` do not become columns."""
     may_be_empty: bool = flag("allowEmpty")
     """true: a path may match no file; the history is then empty. false: the query is refused."""
+    discovery: DiscoveryOptions = parsed(DiscoveryOptions.parse, DiscoveryOptions)
     read: ReadOptions = parsed(ReadOptions.parse, ReadOptions)
     time_zone: str = option(
         "timeZone", _time_zone, type="zone", bounds="such as UTC or Europe/Berlin", spark="timeZone"
     )
     """orc: zone of the process that wrote the files. ORC's `timestamp` has no zone, so this is required where the
     schema declares it as `timestamp`. json and csv: the decoder's."""
+    schemas: SchemaOptions = parsed(SchemaOptions.parse, SchemaOptions)
     csv: CsvOptions = parsed(lambda given: CsvOptions(**values(CsvOptions, given)), CsvOptions)
-    encoding: str = text("encoding", "utf-8", bounds="utf-8", spark="encoding, charset")
-    """json, csv: encoding of text."""
+    plain: TextOptions = parsed(lambda given: TextOptions(**values(TextOptions, given)), TextOptions)
+    encoding: str = option(
+        "encoding", encoding_of, type="encoding", shown="utf-8", bounds="such as ISO-8859-1 or UTF-16LE",
+        spark="encoding, charset",
+    )  # fmt: skip
+    """json, csv, text: encoding of the files. Python's names and Java's. Files are split only in UTF-8, or if each
+    character is one byte."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> Self:
@@ -241,33 +209,32 @@ class FileOptions:
         _check_names(cls, options, others, "a phase of files")
         given = UserOptions(options)
         found = cls(**values(cls, given))
-        schemes = {scheme_of(path) for path in (*found.paths, *filter(None, [found.base_path]))}
+        archive = found.discovery.archive.strip()
+        schemes = {scheme_of(path) for path in (*found.paths, *filter(None, [found.base_path, archive]))}
         if len(schemes) > 1:
+            others = " and sourceArchiveDir" if archive else ""
             raise SettingError(
                 "path", given.text("path"),
-                f"is of several file systems: {', '.join(sorted(schemes))} (with basePath).",
+                f"is of several file systems: {', '.join(sorted(schemes))} (with basePath{others}).",
                 "Read them in one phase each.",
             )  # fmt: skip
         if not found.paths:
             raise SettingError("path", given.text("path"), "is empty.", "Name a file or directory.")
+        found.discovery.check_paths(found.paths, [plain_path(fixed_part(p)) for p in found.paths], plain_path(archive))
         given.required(
             "metadataLocation",
             "Set it to a directory that stays as long as the checkpoint, such as one next to it. It keeps the list of "
             "files.",
         )
-        for name in (o.name for o in options_of(CsvOptions)):
-            if given.has(name) and found.format != "csv":
+        meant: dict[str, tuple[str, ...]] = {o.name: ("csv", *_ALSO.get(o.name, ())) for o in options_of(CsvOptions)}
+        meant.update({o.name: ("text",) for o in options_of(TextOptions)}, encoding=_TEXTS)
+        meant.update({o.name: tuple(f for f in _FORMATS if f not in _FIXED) for o in options_of(SchemaOptions)})
+        meant.update(inferColumnTypes=_TEXTS[:2], schemaInferenceBytes=_TEXTS[:2])
+        for name, formats in meant.items():
+            if given.has(name) and found.format not in formats:
                 raise SettingError(
                     name, given.text(name), f"has no meaning with fileFormat={found.format}.", f"Leave out {name}."
                 )
-        if given.has("encoding") and found.format not in ("csv", "json"):
-            raise SettingError(
-                "encoding", found.encoding, f"has no meaning with fileFormat={found.format}.", "Leave out encoding."
-            )
-        if found.encoding.strip().lower().replace("_", "-") not in ("utf-8", "utf8"):
-            raise SettingError(
-                "encoding", found.encoding, "is not utf-8.", "Rewrite the files in UTF-8, and leave it out."
-            )
         return found
 
 
@@ -292,6 +259,7 @@ class DeltaOptions:
     """The version to read. The first start of the query fixes it."""
     time: datetime | None = option("timestampAsOf", _time, type="timestamp", spark="timestampAsOf")
     """Reads the version at this time, such as 2024-01-31T12:00:00Z; UTC without an offset."""
+    following: FollowingOptions = parsed(FollowingOptions.parse, FollowingOptions)
     read: ReadOptions = parsed(ReadOptions.parse, ReadOptions)
 
     @classmethod

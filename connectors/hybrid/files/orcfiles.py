@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,15 +56,19 @@ class OrcFormat(Format):
             raise Unreadable(str(error)) from None
 
     def schema(self, source: pa.NativeFile) -> pa.Schema | None:
-        fields = []
-        own = self._open(source).schema
+        return self._declared("the first file", self._open(source).schema)
+
+    @staticmethod
+    def _declared(name: str, own: pa.Schema) -> pa.Schema | None:
+        """The columns in Spark's types; None if they have no names."""
         if _has_no_names(own.names):
             return None
+        fields = []
         for field in own:
             spark = (field.metadata or {}).get(_SPARK_TYPE)
             is_instant = spark == b"timestamp" and pa.types.is_timestamp(field.type)
             fields.append(pa.field(field.name, _INSTANT if is_instant else _kind(field)))
-        return spark_schema("the first file", pa.schema(fields))
+        return spark_schema(name, pa.schema(fields))
 
     def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
         found = self._open(source)
@@ -73,6 +78,8 @@ class OrcFormat(Format):
 
     def read(self, source: pa.NativeFile, name: str, piece: Piece, asked: Asked) -> Iterator[Rows]:
         file = self._open(source)
+        if asked.seen is not None and (declared := self._declared(name, file.schema)) is not None:
+            asked.seen(declared)
         names = _by_position(name, file.schema.names, asked.record.names)
         called = {own: declared for own, declared, _ in names}
         makers = {
@@ -80,7 +87,9 @@ class OrcFormat(Format):
             for field in file.schema
         }
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
-        selection = Selection(name, pa.schema(fields), asked.whole, names)
+        # Without names nothing tells which columns are not declared.
+        whole = replace(asked.whole, seen=None) if names else asked.whole
+        selection = Selection(name, pa.schema(fields), whole, names)
         # Read at least one column: without columns the number of rows is lost.
         columns = selection.columns or file.schema.names[:1]
         try:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backlog_spark.common.stores import Store
 from backlog_spark.errors import BacklogError
 
 from ..phases import TIME, Columns
@@ -19,7 +20,6 @@ from .formats import Format, Spans
 from .manifest import digest_of
 from .options import ReadOptions
 from .reading import Reader
-from .stores import Store
 
 __all__ = ["Handover", "check_handover"]
 
@@ -135,7 +135,7 @@ class Handover:
 
     def _scanned(self, piece: Piece) -> int | None:
         found = []
-        for _, (times,) in self._reader.rows(piece, (self._options.timestamp_column,)):
+        for _, (times,), _ in self._reader.rows(piece, (self._options.timestamp_column,)):
             greatest = pc.max(times.cast(pa.int64())).as_py()
             if greatest is not None:
                 found.append(greatest)
@@ -149,7 +149,7 @@ class Handover:
         found: list[pa.RecordBatch] = []
         count = 0
         for piece in pieces:
-            for _, keys in self._reader.rows(piece, names):
+            for _, keys, _ in self._reader.rows(piece, names):
                 times = keys[names.index(time)]
                 late = pc.fill_null(pc.greater_equal(times.cast(pa.int64()), since), False)
                 batch = pa.RecordBatch.from_arrays(keys, schema=schema).filter(late)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from .entries import DataFile, FilePartition, Piece
 from .layouts import Layout
+from .manifest import Manifest
 
 __all__ = ["FileOffset", "Planner"]
 
@@ -35,6 +38,8 @@ class Planner:
         The most files of a batch.
     partition_bytes : int
         Approximate bytes of one task.
+    max_bytes : int or None
+        The most bytes of the files of a batch, unless it has one file.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Planner:
         is_remote: bool,
         max_files: int | None,
         partition_bytes: int,
+        max_bytes: int | None = None,
     ) -> None:
         self._files = files
         self._look = look
@@ -53,12 +59,15 @@ class Planner:
         self._max_files = max_files
         self._most = partition_bytes
         self._layouts: dict[int, Layout | None] = {}
+        self._max_bytes = max_bytes
         # Total bytes before each file, and of all files.
-        self._before = [0]
-        self._known: int | None = 0  # rows of all files, if known for each
-        for file in files:
-            self._before.append(self._before[-1] + file.size)
-            self._known = None if self._known is None or file.rows is None else self._known + file.rows
+        sizes = files.sizes if isinstance(files, Manifest) else np.array([file.size for file in files], np.int64)
+        self._before = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        # Rows of all files, if known for each.
+        self._known: int | None = None if isinstance(files, Manifest) and len(files) else 0
+        if self._known is not None:
+            for file in files:
+                self._known = None if self._known is None or file.rows is None else self._known + file.rows
         self._seen_rows = 0.0
         self._seen_bytes = 0
 
@@ -73,19 +82,28 @@ class Planner:
             return self._known
         if not self._seen_bytes:
             return None
-        return round(self._before[-1] * self._seen_rows / self._seen_bytes)
+        return round(int(self._before[-1]) * self._seen_rows / self._seen_bytes)
 
-    def next(self, start: FileOffset, wanted: int | None) -> tuple[FileOffset, int]:
+    def rows_after(self, offset: FileOffset) -> int:
+        """Rows of all files from an offset on, estimated from the files seen so far."""
+        if not self._seen_bytes:
+            return 0
+        left = int(self._before[-1] - self._before[offset[0]])
+        return round(left * self._seen_rows / self._seen_bytes)
+
+    def next(self, start: FileOffset, wanted: int | None, until: int | None = None) -> tuple[FileOffset, int]:
         """The end of the next batch, and its approximate number of rows.
 
         Parameters
         ----------
         start : tuple of (int, int)
         wanted : int or None
-            Least number of rows; None for all. The limit on files has priority.
+            Least number of rows; None for all. The limits on files and bytes have priority.
+        until : int or None
+            The batch ends before this file.
         """
         self._layouts = {i: layout for i, layout in self._layouts.items() if i >= start[0]}
-        last = len(self._files) if self._max_files is None else min(len(self._files), start[0] + self._max_files)
+        last = self._last(start[0], len(self._files) if until is None else until)
         if wanted is None:
             return (last, 0), self._rows_until(start, last)
         if wanted <= 0:
@@ -105,9 +123,18 @@ class Planner:
                     if at is not None:
                         return (index, at), round(counted)
             else:
-                counted += file.size * self._seen_rows / self._seen_bytes
+                counted += file.size * self._seen_rows / max(1, self._seen_bytes)
             index, offset = index + 1, 0
         return (index, 0), round(counted)
+
+    def _last(self, first: int, end: int) -> int:
+        """The end of the files that may be in a batch."""
+        if self._max_files is not None:
+            end = min(end, first + self._max_files)
+        if self._max_bytes is not None:
+            whole = int(np.searchsorted(self._before, self._before[first] + self._max_bytes, "right")) - 1
+            end = min(end, max(first + 1, whole))
+        return end
 
     def _rows_until(self, start: FileOffset, last: int) -> int:
         if start == (0, 0) and last == len(self._files) and self._known is not None:
@@ -116,7 +143,7 @@ class Planner:
             return 0
         if not self._seen_rows:
             self._look_ahead(start[0], start[0] + 1)
-        rows = (self._before[last] - self._before[start[0]]) * self._seen_rows / max(1, self._seen_bytes)
+        rows = int(self._before[last] - self._before[start[0]]) * self._seen_rows / max(1, self._seen_bytes)
         layout = self._layouts.get(start[0])
         return round(rows - (layout.rows(0, start[1]) if layout is not None and start[1] else 0))
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.common.stores import Store
 from backlog_spark.errors import BacklogError
 
+from ..evolution import Evolution
 from ..needed import Fields
-from ..phases import Columns
+from ..phases import OF_HISTORY, Columns
 from .bitmaps import kept_rows
 from .casting import Uncastable, find_field
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Asked, Format, Rows, Unreadable
+from .metadata import file_metadata
 from .partitioning import constant, repeated
-from .stores import Store
+from .schemas.rescue import Rescue, with_path
+from .text import RecordFormat
 
 __all__ = ["Reader", "gathered"]
 
@@ -44,12 +49,18 @@ class Reader:
         Whether a file that is gone or changed is an error. If not, it is skipped.
     """
 
+    #: Whether a changed file is skipped anyway, because its new content is in another list.
+    skips_changed = False
+    #: What happens to fields that are not in the schema. None: they are ignored.
+    evolution: Evolution | None = None
+
     def __init__(self, phase: str, store: Store, form: Format, columns: Columns, fails_on_loss: bool) -> None:
         self._phase = phase
         self._store = store
         self._format = form
         self._columns = columns
         self._fails = fails_on_loss
+        self._modified_ms = 0  # of the file that was opened last
 
     def open(self, file: DataFile) -> pa.NativeFile | None:
         """Open a file if it is unchanged since it was listed. None if it changed and may be skipped.
@@ -71,12 +82,13 @@ class Reader:
         found = self._store.stat(file.path)
         if found is None or found.size != file.size or (file.tag and found.tag != file.tag):
             source.close()
-            self._lose(name, "was changed" if found else "is gone")
+            self._lose(name, "was changed" if found else "is gone", is_fatal=not (found and self.skips_changed))
             return None
+        self._modified_ms = round(found.modified * 1_000_000) // 1000
         return source
 
-    def _lose(self, name: str, what: str) -> None:
-        if self._fails:
+    def _lose(self, name: str, what: str, *, is_fatal: bool = True) -> None:
+        if self._fails and is_fatal:
             raise BacklogError(
                 f"{name} {what} since the files of phase {self._phase} were listed.",
                 "Restore it, with its time of change. Or set failOnDataLoss=false to skip its rows, or start again "
@@ -106,19 +118,53 @@ class Reader:
         columns = self._columns
         wanted = tuple(columns.data.names)
         schema = columns.arrow
+        rescue = self._rescue()
+        evolution, needed = self.evolution, columns.needed
+        rescued = columns.metadata.index(evolution.rescued) if evolution and evolution.rescued else -1
+        if rescued >= 0 and needed is not None and columns.metadata[rescued] in needed:
+            needed = None
 
         def made() -> Iterator[pa.RecordBatch]:
             for piece in pieces:
-                values = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
-                metadata = [repeated(pa.scalar(values.get(name), schema.field(name).type)) for name in columns.metadata]
-                for number, arrays in self.rows(piece, wanted, columns.needed):
-                    more = [give(number) for give in metadata]
-                    yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
+                metadata: list[Callable[[int], pa.Array]] | None = None
+                name = self._store.name(piece.file.path)
+                for rows in self.rows(piece, wanted, needed, rescue):
+                    if metadata is None:  # the file is open
+                        metadata = self._metadata(piece)
+                    more = [give(rows.number) for give in metadata]
+                    if rescue is not None and rows.rescued is not None:
+                        if self._format.is_untyped:
+                            rescue.texts(name, rows.rescued)
+                        more[rescued] = with_path(rows.rescued, name)
+                    yield pa.RecordBatch.from_arrays([*rows.columns, *more], schema=schema)
+            if rescue is not None:
+                rescue.finish()
 
         return gathered(made(), schema)
 
-    def rows(self, piece: Piece, wanted: tuple[str, ...], needed: Fields | None = None) -> Iterator[Rows]:
-        """Rows with some of the declared columns. Those that are not needed may be NULL."""
+    def _rescue(self) -> Rescue | None:
+        if self.evolution is None or not self.evolution.rescued:
+            return None
+        form, data = self._format, self._columns.data
+        never = form.corrupt(data) if isinstance(form, RecordFormat) else ""
+        return Rescue(self.evolution, data, form.type_of, never)
+
+    def _metadata(self, piece: Piece) -> list[Callable[[int], pa.Array]]:
+        """The metadata columns of the file that was opened last."""
+        names = self._columns.metadata
+        name = self._store.name(piece.file.path)
+        values: dict[str, Any] = {**OF_HISTORY, "_phase": self._phase, "_file": name, **dict(piece.file.metadata)}
+        if "_metadata" in names:
+            values["_metadata"] = file_metadata(name, piece, self._modified_ms, self._format.has_bytes)
+        return [repeated(pa.scalar(values.get(name), self._columns.arrow.field(name).type)) for name in names]
+
+    def rows(
+        self, piece: Piece, wanted: tuple[str, ...], needed: Fields | None = None, rescue: Rescue | None = None
+    ) -> Iterator[Rows]:
+        """Rows with some of the declared columns. Those that are not needed may be NULL.
+
+        With ``rescue`` they have what does not fit too, and it gets the columns that the file declares.
+        """
         file, data = piece.file, self._columns.data
         name = self._store.name(file.path)
         constants = _constants(name, data, file.values)
@@ -129,17 +175,19 @@ class Reader:
             return
         with source:
             try:
-                found = self._format.read(source, name, piece, Asked(record, read, needed))
+                seen = None if rescue is None else partial(rescue.declared, name)
+                asked = Asked(record, read, needed, self._modified_ms, seen, self.evolution is not None)
+                found = self._format.read(source, name, piece, asked)
                 if file.deleted:
                     found = self._kept(piece, found)
-                for count, arrays in found:
+                for count, arrays, rescued in found:
                     by_name = dict(zip(read, arrays, strict=True))
                     by_name |= {column: constants[column](count) for column in wanted if column not in by_name}
                     for own, width in file.chars:
                         index = find_field(wanted, own)
                         if index is not None and pa.types.is_string(by_name[wanted[index]].type):
                             by_name[wanted[index]] = pc.utf8_rpad(by_name[wanted[index]], width)
-                    yield Rows(count, [by_name[column] for column in wanted])
+                    yield Rows(count, [by_name[column] for column in wanted], rescued)
             except Unreadable as error:
                 raise self._damaged(file, error) from None
 
@@ -150,16 +198,16 @@ class Reader:
             with self._store.open(piece.file.path) as source:
                 at = self._format.rows_before(source, piece.first)
         kept = kept_rows(piece.file.deleted)
-        for count, arrays in found:
+        for count, arrays, rescued in found:
             mask = kept[at : at + count]
             # A deletion vector ends with the last deleted row.
             indexes = np.flatnonzero(np.pad(mask, (0, count - len(mask)), constant_values=True))
             at += count
             if len(indexes) == count:
-                yield Rows(count, arrays)
+                yield Rows(count, arrays, rescued)
             elif len(indexes):
                 indices = pa.array(indexes)
-                yield Rows(len(indexes), [array.take(indices) for array in arrays])
+                yield Rows(len(indexes), [array.take(indices) for array in arrays])  # of tables, which rescue nothing
 
 
 def _constants(

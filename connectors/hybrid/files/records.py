@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from .encodings import Transcoder
 from .formats import Unreadable
-from .options import CsvOptions
+from .textoptions import CsvOptions
 
-__all__ = ["MAX_RECORD_BYTES", "csv_records", "ends_by_return", "line_records", "lines"]
+__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "csv_records", "ends_by_return", "line_records", "lines"]
 
 # Bytes read at once: some 10,000 records of 100 bytes, which are decoded together.
 BLOCK_BYTES = 1 << 20
@@ -24,7 +25,7 @@ _LINE_END = re.compile(rb"\r\n?|\n")
 
 
 def lines(
-    source: pa.NativeFile,
+    source: pa.NativeFile | Transcoder,
     first: int,
     end: int | None,
     block: int = BLOCK_BYTES,
@@ -36,7 +37,7 @@ def lines(
 
     Parameters
     ----------
-    source : pyarrow.NativeFile
+    source : pyarrow.NativeFile or Transcoder
         The file, at its beginning.
     first, end : int, int or None
         Bytes. A line that begins before ``first`` is skipped; the last one is read to its end.
@@ -50,6 +51,7 @@ def lines(
     returns = True
     is_inside = first > 0  # inside the line before the first one
     if is_inside:
+        assert not isinstance(source, Transcoder)
         begins = first - 1
         source.seek(begins)
     while True:
@@ -71,11 +73,11 @@ def lines(
                 begins += len(data)
                 continue
             begins, data, is_inside = begins + ended + 1, data[ended + 1 :], False
+            if end is not None and begins >= end:
+                return
         elif begins == 0 and not rest:
             stripped = data.removeprefix(_MARK)
             begins, data = len(data) - len(stripped), stripped
-        if end is not None and begins >= end:
-            return
         rest += data
         if end is not None:
             last = rest.find(b"\n", max(0, end - 1 - begins))
@@ -118,8 +120,8 @@ def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[
                     parts = []
             elif quote in line and ends_open(line, False):
                 parts, size = [line], len(line)
-            elif line and not line.isspace():
-                records.append(line.removesuffix(b"\r"))
+            elif record := line.removesuffix(b"\r"):  # one of white space counts here, as in Spark
+                records.append(record)
         yield records
     if parts:
         # As in Spark: the rest is the field.

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
+from ..changes.base import ChangeDecoder
 from ..decode.base import Decoded, Decoder, MalformedRecord
-from ..phases import Columns
+from ..decode.keys import KeyedDecoder
+from ..phases import Columns, type_of
 from .offsets import Partition, shown
 
 if TYPE_CHECKING:
@@ -104,7 +106,11 @@ class Shape:
             decoded = self._decoded(self.decoder, made, kept, partition)
             if decoded.kept is not None:
                 kept = decoded.kept if kept is None else kept.take(decoded.kept)
-            metadata = [_taken(made.get(_METADATA.get(name, name)), kept) for name in self.columns.metadata]
+            own = decoded.metadata
+            metadata = [
+                own[name] if name in own else _taken(made.get(_METADATA.get(name, name)), kept)
+                for name in self.columns.metadata
+            ]
             arrays = [*decoded.columns, *metadata]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
         return batch, _taken(made.get(also), kept)
@@ -112,7 +118,11 @@ class Shape:
     @staticmethod
     def _decoded(decoder: Decoder, made: _Columns, kept: pa.Array | None, partition: Partition) -> Decoded:
         try:
-            return decoder.decode(_taken(made.get("value"), kept))
+            values = _taken(made.get("value"), kept)
+            if isinstance(decoder, ChangeDecoder | KeyedDecoder):
+                offsets = _taken(made.get("offset"), kept).to_numpy()
+                return decoder.decode_records(values, _taken(made.get("key"), kept), offsets)
+            return decoder.decode(values)
         except BacklogError as error:
             offsets = _taken(made.get("offset"), kept)
             if isinstance(error, MalformedRecord):
@@ -155,7 +165,7 @@ class _Columns:
             self._made["timestampType"] = pa.array(kinds, pa.int32())
             self._made["timestamp"] = pa.array(times, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(RAW["timestamp"])
             return self._made[name]
-        return pa.nulls(len(records), pa.string())  # a metadata column of another phase, such as _file
+        return pa.nulls(len(records), type_of(name))  # a metadata column of another phase, such as _file
 
 
 def _headers(found: list[list[tuple[str, bytes | None]]]) -> pa.Array:

@@ -21,6 +21,7 @@ __all__ = [
     "Topic",
     "TopicGone",
     "Unreachable",
+    "looked_again",
     "patiently",
     "topic_id",
 ]
@@ -28,6 +29,13 @@ __all__ = [
 T = TypeVar("T")
 
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+
+_SHARE = 10
+"""A description holds for so many times as long as it takes, so readers spend a tenth of their time on them."""
+
+_LOOKS_S = (0.2, 0.4, 0.8, 1.6)
+"""A topic that seems to be gone is looked for again after each of these: a broker that has just started, or that has
+old metadata, does not know it for a moment. A topic that is gone is reported 3 s later."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Lookups(ABC):
 
     def __init__(self, properties: Properties) -> None:
         self.properties = properties
+        self._described: dict[str, tuple[Topic, float]] = {}  # and until when it holds
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -82,6 +91,22 @@ class Lookups(ABC):
     @abstractmethod
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Descriptions of those topics that exist."""
+
+    def topic_of(self, partition: Partition) -> Topic | None:
+        """The description of a partition's topic; None if the topic does not exist.
+
+        One that has the partition may be used again, for ten times as long as it took: a broker describes all
+        partitions, in 50 ms for a thousand, and a batch asks for each of them.
+        """
+        (name, number), asked = partition, time.monotonic()
+        found, until = self._described.pop(name, (None, 0.0))
+        if found is None or number not in found.partitions or asked > until:
+            found = self.topics([name]).get(name)
+            now = time.monotonic()
+            until = now + _SHARE * (now - asked)
+        if found is not None:
+            self._described[name] = (found, until)
+        return found
 
     @abstractmethod
     def offsets(self, partitions: Collection[Partition], at: int, *, committed: bool) -> dict[Partition, int]:
@@ -128,6 +153,17 @@ def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seco
                 raise
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def looked_again(look: Callable[[], T], is_whole: Callable[[T], bool]) -> T:
+    """What ``look`` finds. If something seems to be gone, look again a few times."""
+    found = look()
+    for pause in _LOOKS_S:
+        if is_whole(found):
+            break
+        time.sleep(pause)
+        found = look()
+    return found
 
 
 def topic_id(found: object) -> str:

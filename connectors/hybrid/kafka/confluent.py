@@ -149,27 +149,12 @@ class KafkaClient(Lookups):
         self.timeout_s = timeout_s
 
     def _settings(self, base: Mapping[str, str]) -> dict[str, Any]:
-        s = self.properties.security
-        given = {
-            "security.protocol": s.protocol,
-            "sasl.mechanism": s.mechanism,
-            "sasl.username": s.username,
-            "sasl.password": s.password,
-            "ssl.ca.location": s.ca_file,
-            "ssl.ca.pem": s.ca_text,
-            "ssl.certificate.location": s.certificate_file,
-            "ssl.certificate.pem": s.certificate_text,
-            "ssl.key.location": s.key_file,
-            "ssl.key.pem": s.key_text,
-            "ssl.key.password": s.key_password,
-            "ssl.endpoint.identification.algorithm": ("https" if s.checks_host else "none") if s.has_tls else "",
-        }
         return {
             **base,
             **self.properties.for_librdkafka(),
             "bootstrap.servers": self.properties.servers,
             "error_cb": self._heard,
-            **{name: value for name, value in given.items() if value},
+            **self.properties.security.for_librdkafka(),
         }
 
     def _heard(self, error: KafkaError) -> None:
@@ -244,6 +229,8 @@ class KafkaClient(Lookups):
                 "Give the user READ and DESCRIBE on the topics.",
             )
         last = self._last_error or error
+        if last.code() in _FATAL:
+            return self.refused(last.str())  # a token server that refuses is asked again only every 10 s
         return self.unreachable(seconds, last.str())
 
     def _check_fatal(self) -> None:
@@ -392,7 +379,8 @@ class KafkaClient(Lookups):
             raise TopicGone(self.clean(error.str()))
         if code in _DENIED:
             raise self._translated(error, 0)
-        if not error.retriable():
+        # A token may have expired just now: the client logs in again with a new one, and `_heard` counts failures.
+        if not error.retriable() and code not in _FATAL:
             raise KafkaException(error)
         self._last_error = error
         return -1
@@ -428,11 +416,9 @@ class KafkaClient(Lookups):
         """The error for a login or a certificate that was refused."""
         return BacklogError(
             f"{self.properties} cannot be reached: {self.clean(why)}.",
-            "Check kafka.security.protocol, kafka.sasl.mechanism, user and password, and the certificates.",
+            "Check kafka.security.protocol, kafka.sasl.mechanism, user and password (or token), and the certificates.",
         )
 
     def clean(self, text: str) -> str:
         """A client's message without secrets, on one line, without a full stop at its end."""
-        for secret in self.properties.security.secrets():
-            text = text.replace(secret, "***")
-        return " ".join(text.split()).rstrip(".")
+        return self.properties.security.clean(text)

@@ -63,7 +63,7 @@ def known(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
 
 
 def _read(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
-    from ..files.stores import arguments_for, store_of  # 0.2 s, for the few readers of an overlap
+    from backlog_spark.common.stores import arguments_for, store_of  # 0.2 s, for the few readers of an overlap
 
     try:
         store, name = store_of(path, arguments_for(path, storage, plain=not arguments_for(path, storage, plain=False)))

@@ -107,7 +107,7 @@ def parse_assign(text: str) -> tuple[Partition, ...]:
 def _object(name: str, text: str, example: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
         raise SettingError(name, text, "is not a JSON object.", f"For example {example}.")

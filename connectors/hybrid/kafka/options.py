@@ -10,7 +10,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.spi.options import Option, duration, flag, integer, option, options_of, parsed, switch, text, values
 from backlog_spark.spi.user_options import UserOptions, check_names
 
-from .backlog import Thresholds
+from .backlog import OffsetThresholds
 from .offsets import EARLIEST, LATEST, Partition, parse_assign, parse_numbers
 from .properties import Properties
 
@@ -19,8 +19,8 @@ __all__ = ["Boundary", "KafkaOptions", "Topics"]
 # Options of Spark's source that are set elsewhere here, or do not exist.
 _ELSEWHERE = {
     "maxoffsetspertrigger": "Set it for the stream, not for one phase.",
-    "minoffsetspertrigger": "Batches do not wait here: set the trigger's interval instead.",
-    "maxtriggerdelay": "Batches do not wait here: set the trigger's interval instead.",
+    "minoffsetspertrigger": "Set it for the stream, not for one phase.",
+    "maxtriggerdelay": "Set it for the stream, not for one phase.",
     "maxrecordsperpartition": "Set minPartitions.",
     "fetchoffset.numretries": "Set kafka.default.api.timeout.ms: requests are repeated for this time.",
     "fetchoffset.retryintervalms": "Set kafka.default.api.timeout.ms: requests are repeated for this time.",
@@ -247,7 +247,9 @@ class KafkaOptions:
     """With `valueFormat=raw`, adds a column `headers`."""
     drop_tombstones: bool = switch("tombstones", ("null", "drop"), "drop")
     """What a record without a value becomes. null: a row with NULL in its data columns. drop: no row."""
-    thresholds: Thresholds = parsed(lambda given: Thresholds(**values(Thresholds, given)), Thresholds)
+    thresholds: OffsetThresholds = parsed(
+        lambda given: OffsetThresholds(**values(OffsetThresholds, given)), OffsetThresholds
+    )
     properties: Properties = parsed(Properties.parse, Properties)
     group_prefix: str = text("groupIdPrefix", "hybrid-kafka", spark="groupIdPrefix")
     """Prefix of the group ids that brokers see for the readers. (Nothing is committed under them.)"""

@@ -149,7 +149,7 @@ class KafkaPhase(Phase):
         return KafkaPosition.from_json(position).first.to_json()
 
     def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
-        planned = self._planner.next(KafkaPosition.from_json(start), None, limit.rows, now_ms)
+        planned = self._planner.next(KafkaPosition.from_json(start), None, limit.rows, now_ms, limit.least)
         return self._step(start, planned, is_finished=planned.is_at_end)
 
     def target(self, start: Position) -> Position | None:

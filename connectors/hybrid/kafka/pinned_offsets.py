@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backlog_spark.common.stored_values import checked, reading_stored
+
 from .offsets import Partition, from_json, to_json
 
 __all__ = ["Pin"]
@@ -46,4 +48,7 @@ class Pin:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Pin:
         """Read back what `to_json` wrote."""
-        return cls(from_json(data["earliest"]), from_json(data["latest"]), dict(data["topics"]), data["at"])
+        with reading_stored("The first position of Kafka in the checkpoint"):
+            return checked(
+                cls(from_json(data["earliest"]), from_json(data["latest"]), dict(data["topics"]), data["at"])
+            )

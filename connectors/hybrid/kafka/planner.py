@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backlog_spark.errors import BacklogError, SettingError
 
 from .backlog import Flag
-from .client import Lookups, Topic, TopicGone, patiently
+from .client import Lookups, Topic, TopicGone, looked_again, patiently
 from .losses import Gap, Loss, reconciled, shown_time
 from .offsets import EARLIEST, LATEST, Partition, shown
 from .options import Boundary, KafkaOptions
@@ -83,14 +83,12 @@ class Planner:
 
     def present(self, now_ms: float) -> Pin:
         """The state of the topics now. Raises a `BacklogError` if one does not exist."""
-        cluster = self._look()
-        self._check_there(cluster)
+        cluster = self._look_at_start()
         return self._pin(cluster, now_ms)
 
     def pin(self, now_ms: float) -> Pin:
         """The state of the topics now, for a phase that begins later. Reports what can be known already."""
-        cluster = self._look()
-        self._check_there(cluster)
+        cluster = self._look_at_start()
         pin = self._pin(cluster, now_ms)
         starting = self._options.starting
         if not starting.is_by_time:
@@ -100,7 +98,7 @@ class Planner:
 
     def check(self) -> None:
         """Check that the brokers answer and that the topics exist."""
-        self._check_there(self._look())
+        self._look_at_start()
 
     def begin(
         self, last_ms: int | None, dedup: str, now_ms: float, pin: Pin | None = None, listed: Pin | None = None
@@ -121,8 +119,7 @@ class Planner:
         listed : Pin or None
             The result of `pin` just before the files with the newest row were listed, if that was later.
         """
-        cluster = self._look()
-        self._check_there(cluster)
+        cluster = self._look_at_start(pin.latest if pin else ())
         pin = pin or self._pin(cluster, now_ms)
         gaps: dict[Partition, Loss] = {}
         if self._options.from_files and last_ms is not None:
@@ -154,10 +151,15 @@ class Planner:
             offsets, cluster.ids, until=until, dedup=dedup, dedup_ms=last_ms if dedup else None, flag=flag
         )
 
-    def next(self, start: KafkaPosition, target: KafkaPosition | None, rows: int | None, now_ms: float) -> Planned:
-        """The batch after ``start``, at most up to ``target``, with about ``rows`` rows."""
+    def next(
+        self, start: KafkaPosition, target: KafkaPosition | None, rows: int | None, now_ms: float, least: int = 0
+    ) -> Planned:
+        """The batch after ``start``, at most up to ``target``, with about ``rows`` rows.
+
+        While there are fewer than ``least``, a batch without a bound waits, unless it would change the flag.
+        """
         names = start.topics if start.until is not None else None
-        cluster = self._look(names)
+        cluster = self._look(names, start.offsets)
         begins, losses = reconciled(start, cluster.topics, cluster.earliest, cluster.latest)
         begins, losses = self._judged(start, begins, losses)
         bounds = self._bounds(start, target, cluster)
@@ -170,7 +172,12 @@ class Planner:
         ends = limited(begins, latest, rows)
         changed = {p: at for p, at in begins.items() if start.offsets.get(p) != at or p in losses}
         flag = start.flag if start.until is not None else self._flag(start.flag, ends, cluster, now_ms)
-        topics = {name: id for name, id in cluster.ids.items() if any(p[0] == name for p in ends)}
+        if bounds is None and flag == start.flag and not losses:
+            new = sum(latest[p] - at for p, at in begins.items())
+            if new < least:
+                return Planned(start, 0, is_at_end=False, total=0, is_behind=new > 0)
+        named = {name for name, _ in ends}
+        topics = {name: id for name, id in cluster.ids.items() if name in named}
         end = start.moved(ends, topics, changed, flag)
         first = start.first.offsets
         return Planned(
@@ -183,12 +190,28 @@ class Planner:
 
     def target(self, start: KafkaPosition) -> KafkaPosition:
         """The position at which everything that exists now has been read."""
-        cluster = self._look()
+        cluster = self._look(None, start.offsets)
         return KafkaPosition(cluster.latest, cluster.ids, flag=start.flag)
 
-    def _look(self, names: Collection[str] | None = None) -> _Cluster:
-        """Topics, first and last offsets, as far as possible of one moment."""
+    def _look_at_start(self, known: Collection[Partition] = ()) -> _Cluster:
+        """All topics that the options name. Raises a `BacklogError` if one does not exist."""
 
+        def is_whole(found: _Cluster) -> bool:
+            is_there = bool(found.topics) or self._options.may_be_empty
+            return is_there and not self._missing(found) and set(known) <= found.latest.keys()
+
+        cluster = looked_again(lambda: self._seen(None), is_whole)
+        self._check_there(cluster)
+        return cluster
+
+    def _look(self, names: Collection[str] | None, known: Collection[Partition]) -> _Cluster:
+        """Topics, first and last offsets, as far as possible of one moment.
+
+        Partitions that are known, and not found, are looked for again.
+        """
+        return looked_again(lambda: self._seen(names), lambda found: set(known) <= found.latest.keys())
+
+    def _seen(self, names: Collection[str] | None) -> _Cluster:
         def look() -> _Cluster:
             topics = self._topics(names)
             partitions = [(name, number) for name in sorted(topics) for number in topics[name].partitions]
@@ -221,6 +244,12 @@ class Planner:
             }
         return found
 
+    def _missing(self, cluster: _Cluster) -> list[str]:
+        """Topics and partitions that the options name and that do not exist."""
+        topics = self._options.topics
+        missing = [name for name in topics.asked if name not in cluster.topics]
+        return missing + [shown(p) for p in topics.partitions if p[0] in cluster.topics and p not in cluster.latest]
+
     def _check_there(self, cluster: _Cluster) -> None:
         topics = self._options.topics
         if topics.pattern and not cluster.topics and not self._options.may_be_empty:
@@ -228,9 +257,7 @@ class Planner:
                 "subscribePattern", topics.pattern, f"no topic of {self._client.properties} matches it.",
                 "It must match whole names. If its topics are created later, set allowEmpty=true.",
             )  # fmt: skip
-        missing = [name for name in topics.asked if name not in cluster.topics]
-        missing += [shown(p) for p in topics.partitions if p[0] in cluster.topics and p not in cluster.latest]
-        if missing:
+        if missing := self._missing(cluster):
             raise BacklogError(
                 f"{self._client.properties} has no {', '.join(missing)}.",
                 f"Create it, or correct {'assign' if topics.partitions else 'subscribe'}.",

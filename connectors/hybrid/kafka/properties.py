@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.kafka_names import check_name
+from backlog_spark.spi.kafka_security import SECURITY_NAMES, Security
 from backlog_spark.spi.options import Option, parsed
-
-from .security import SECURITY_NAMES, Security
 
 __all__ = ["Properties"]
 
@@ -54,7 +53,6 @@ _OWN = ("bootstrap.servers", "group.id", "isolation.level", "default.api.timeout
 
 _NO_GROUP = "The source joins no consumer group: offsets are in the checkpoint. Leave it out."
 _BYTES = "Keys and values are read as bytes, and the option valueFormat decodes values. Leave it out."
-_KERBEROS = "Kerberos is not supported here: use a SCRAM user."
 _REFUSED = {
     "client": "confluent-kafka reads all topics. Leave it out.",
     "auto.offset.reset": "Set startingOffsets: the stream decides what is read, not the client.",
@@ -72,18 +70,6 @@ _REFUSED = {
     "value.deserializer": _BYTES,
     "key.serializer": "The source writes nothing. Leave it out.",
     "value.serializer": "The source writes nothing. Leave it out.",
-    "interceptor.classes": "A Python client has no Java classes. Leave it out.",
-    "metric.reporters": "A Python client has no Java classes. Leave it out.",
-    "sasl.client.callback.handler.class": "A Python client has no Java classes: use PLAIN or SCRAM.",
-    "sasl.login.callback.handler.class": "A Python client has no Java classes: use PLAIN or SCRAM.",
-    "sasl.kerberos.service.name": _KERBEROS,
-    "sasl.kerberos.kinit.cmd": _KERBEROS,
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported here: use a SCRAM user.",
-    "ssl.truststore.password": "PEM has no password: set kafka.ssl.truststore.type=PEM, and leave it out.",
-    "ssl.keystore.password": "PEM has none but its key's: set kafka.ssl.keystore.type=PEM and kafka.ssl.key.password.",
-    "ssl.protocol": "Both sides use the highest version that they have in common. Leave it out.",
-    "ssl.enabled.protocols": "Both sides use the highest version that they have in common. Leave it out.",
-    "ssl.provider": "OpenSSL is used. Leave it out.",
     "exclude.internal.topics": "subscribePattern never matches internal topics. Name them with subscribe.",
     "allow.auto.create.topics": "Reading never creates topics. Leave it out.",
 }
@@ -135,7 +121,7 @@ class Properties:
         lower = {name.lower(): value for name, value in options.items()}
         given = {name[len(_PREFIX) :]: value for name, value in lower.items() if name.startswith(_PREFIX)}
         for name in given:
-            _check_name(name)
+            check_name(name, "the Kafka phase", _KNOWN, _REFUSED, "See the table of options.")
         servers = given.get("bootstrap.servers", "").strip()
         if not servers:
             raise SettingError(
@@ -165,18 +151,7 @@ class Properties:
         return {**{_TUNING[name]: value for name, value in self.tuning}, **dict(self.native)}
 
     def __str__(self) -> str:
-        who = f" as {self.security.username!r}" if self.security.has_login else ""
-        return f"Kafka at {self.servers}{who}"
-
-
-def _check_name(name: str) -> None:
-    if name in _REFUSED:
-        raise SettingError(f"{_PREFIX}{name}", "***", "is not accepted by the Kafka phase.", _REFUSED[name])
-    if name not in _KNOWN:
-        near = [f"{_PREFIX}{found}" for found in difflib.get_close_matches(name.lower(), _KNOWN)]
-        hint = f"Did you mean {' or '.join(near)}?" if near else "See the table of options."
-        # The value is never shown: the name may be a misspelt password.
-        raise SettingError(f"{_PREFIX}{name}", "***", "the Kafka phase has no such property.", hint)
+        return f"Kafka at {self.servers}{self.security.who}"
 
 
 def _checked(name: str, text: str) -> str:

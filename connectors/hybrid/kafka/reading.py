@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from .client import OffsetGone, TopicGone
+from .client import OffsetGone, TopicGone, looked_again
 from .losses import Loss
 from .offsets import EARLIEST, Partition
 from .options import KafkaOptions
@@ -93,7 +93,10 @@ def read_range(client: KafkaClient, wanted: KafkaRange, options: KafkaOptions) -
 
 def _is_there(client: KafkaClient, wanted: KafkaRange, at: int, options: KafkaOptions) -> bool:
     """Whether the same topic and partition still exist."""
-    topic = client.topics([wanted.topic]).get(wanted.topic)
+    topic = looked_again(
+        lambda: client.topic_of(wanted.partition),
+        lambda topic: topic is not None and wanted.number in topic.partitions,
+    )
     if topic is None or wanted.number not in topic.partitions:
         why = "the topic or the partition no longer exists"
     elif topic.id and wanted.topic_id and topic.id != wanted.topic_id:

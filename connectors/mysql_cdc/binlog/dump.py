@@ -22,7 +22,7 @@ from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.log_gone import LogGone
 from .positions import FAR, FIRST_EVENT, BinlogPosition
 
-__all__ = ["Dump", "broken_off", "explained", "lacks_file", "open_dump"]
+__all__ = ["Dump", "broken_off", "explained", "is_gone", "lacks_file", "open_dump"]
 
 # A dump is dead if it is silent for so many heartbeats. MySQL also sends them while it skips transactions.
 _MISSED = 3
@@ -105,11 +105,17 @@ def lacks_file(error: Exception) -> bool:
     return told[0] == 1236 and _NO_FILE in str(told[1]).lower()
 
 
+def is_gone(error: pymysql.err.MySQLError) -> bool:
+    """Whether the server says that it has purged the log at which a dump should begin."""
+    told = str(error.args[1]).lower() if len(error.args) > 1 else ""
+    return bool(error.args) and error.args[0] == 1236 and ("purged" in told or _NO_FILE in told)
+
+
 def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:
     code, text = error.args[0], str(error.args[1] if len(error.args) > 1 else "")
+    lowered = text.lower()
     if code == 1236:
-        lowered = text.lower()
-        if "purged" in lowered or _NO_FILE in lowered:
+        if is_gone(error):
             return LogGone(
                 f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
                 "Their changes can no longer be read: start with a new checkpoint, and raise "
@@ -118,9 +124,11 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
         if "same server" in lowered:
             return BacklogError(f"Another reader took this one's server id: {text} (1236).", "Start the query again.")
         kind = LogGone if any(told in lowered for told in _NO_SUCH_PLACE) else BacklogError
+        # The server says so, too, of a position that is within an event, because its log was reset.
+        large = "If an event is that large, raise max_allowed_packet. " if "max_allowed_packet" in lowered else ""
         return kind(
             f"The server cannot read its binary log after {start}: {text} (1236).",
-            "If the server was restored or replaced, start with a new checkpoint.",
+            f"{large}If the server was reset, restored or replaced, start with a new checkpoint.",
         )
     if code in (1045, 1044, 1227):
         return BacklogError(
@@ -133,14 +141,20 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
     )
 
 
-def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> Dump:
-    """A dump of what follows a position, MySQL's GTID set, or the last transactions of MariaDB's domains."""
+def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids, *, blocking: bool = False) -> Dump:
+    """A dump of what follows a position, MySQL's GTID set, or the last transactions of MariaDB's domains.
+
+    Parameters
+    ----------
+    blocking : bool
+        Whether it waits at the log's end for more. Otherwise it ends there.
+    """
     # Two readers with the same server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
         "connection_settings": {**options.connect_arguments(), "read_timeout": _MISSED * options.heartbeat_ms / 1000},
         "pymysql_wrapper": ServerConnection,
         "server_id": random.SystemRandom().choice(options.server_ids),
-        "blocking": False,
+        "blocking": blocking,
         "resume_stream": True,  # without it the library ignores the position
         "slave_heartbeat": options.heartbeat_ms / 1000,
         "enable_logging": False,

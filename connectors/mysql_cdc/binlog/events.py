@@ -27,6 +27,7 @@ from ..schema.table import TableSchema, of_table
 from ..server.bounded import too_large
 from ..server.gtid import GtidSet, committed_ms, gtid_text, tagged_gtid
 from .captured_tables import NO_CHANGES, CapturedTables
+from .damaged import UNREADABLE, damaged
 from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition, header_of
 from .positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
@@ -150,63 +151,71 @@ class Events:
 
         A transaction that ends beyond 4 GiB is nearly always the last of its file. Its end is then given as the next
         file's beginning, where a dump can begin.
+
+        Raises
+        ------
+        BacklogError
+            An event is not understood, or damaged.
         """
         position = self._position
         far: TransactionEnd | None = None
-        while True:
-            packet = self._connection._read_packet()
-            if packet.is_eof_packet():
-                if far is not None:
-                    yield far
-                if self._until and (position.number, position.sent) < self._until:
-                    raise NotYetSent(f"{position.file}:{position.sent}")
-                return
-            data = packet.get_all_data()
-            if data[0]:  # neither an event nor the end of the log
-                raise BacklogError(
-                    f"The binary log stream holds a packet that starts with {data[0]}.",
-                    "Look at the server's error log, and at proxies in between.",
-                )
-            kind, size, told, flags = header_of(data)
-            end = position.moved(data, kind, size, told, flags)
-            if far is not None:
-                if kind == ROTATE:
-                    far = replace(far, position=BinlogPosition(position.file, FIRST_EVENT))
-                yield far
-                far = None
-            is_end = False
-            if kind == ROTATE:
-                self._decoders.clear()
-            elif kind == FORMAT:
-                self._decoders.clear()
-                self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
-            elif position.after and position.is_before(end, size):
-                continue
-            elif kind in _GTIDS:
-                if self._until and (position.number, end - size) >= self._until:
-                    return
-                if self._is_open:
-                    yield TransactionBroken()
-                self._begin(data, kind)
-            elif self._leaves_out:
-                continue
-            elif kind == _PAYLOAD:
-                yield from self._inflated(data, end, size)
-                is_end = True
-            else:
-                self._is_end = False
-                yield from self._event(data, kind, end, size)
-                is_end = self._is_end
-            if is_end:
-                found = self._end(end)
-                if end >= FAR:
-                    far = found
-                else:
-                    yield found
-                if kind not in (_XA_PREPARE, _PAYLOAD) and self._until and (position.number, end) >= self._until:
+        try:
+            while True:
+                packet = self._connection._read_packet()
+                if packet.is_eof_packet():
                     if far is not None:
                         yield far
+                    if self._until and (position.number, position.sent) < self._until:
+                        raise NotYetSent(f"{position.file}:{position.sent}")
                     return
+                data = packet.get_all_data()
+                if data[0]:  # neither an event nor the end of the log
+                    raise BacklogError(
+                        f"The binary log stream holds a packet that starts with {data[0]}.",
+                        "Look at the server's error log, and at proxies in between.",
+                    )
+                kind, size, told, flags = header_of(data)
+                end = position.moved(data, kind, size, told, flags)
+                if far is not None:
+                    if kind == ROTATE:
+                        far = replace(far, position=BinlogPosition(position.file, FIRST_EVENT))
+                    yield far
+                    far = None
+                is_end = False
+                if kind == ROTATE:
+                    self._decoders.clear()
+                elif kind == FORMAT:
+                    self._decoders.clear()
+                    self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
+                elif position.after and position.is_before(end, size):
+                    continue
+                elif kind in _GTIDS:
+                    if self._until and (position.number, end - size) >= self._until:
+                        return
+                    if self._is_open:
+                        yield TransactionBroken()
+                    self._begin(data, kind)
+                elif self._leaves_out:
+                    continue
+                elif kind == _PAYLOAD:
+                    yield from self._inflated(data, end, size)
+                    is_end = True
+                else:
+                    self._is_end = False
+                    yield from self._event(data, kind, end, size)
+                    is_end = self._is_end
+                if is_end:
+                    found = self._end(end)
+                    if end >= FAR:
+                        far = found
+                    else:
+                        yield found
+                    if kind not in (_XA_PREPARE, _PAYLOAD) and self._until and (position.number, end) >= self._until:
+                        if far is not None:
+                            yield far
+                        return
+        except UNREADABLE as error:
+            raise damaged(error, position) from error
 
     def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterable[Change | Savepoint]:
         """What an event inside a transaction says. Notes whether it ends the transaction."""
@@ -248,6 +257,12 @@ class Events:
 
     def first_position(self) -> BinlogPosition | None:
         """Position where the first transaction begins; None if there is none up to the log's end."""
+        try:
+            return self._first_position()
+        except UNREADABLE as error:
+            raise damaged(error, self._position) from error
+
+    def _first_position(self) -> BinlogPosition | None:
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():

@@ -77,7 +77,8 @@ def payload_events(body: bytes, most: int) -> Iterator[bytes]:
             yield b"\0" + held[at : at + wanted]
             at += wanted
             continue
-        more = _read(stream, max(_PIECE, wanted - here))
+        # Twice as much each time: a damaged size must not take memory that no bytes fill.
+        more = _read(stream, max(_PIECE, min(wanted - here, here)))
         if not more:
             if here:
                 raise _damaged()
@@ -90,7 +91,7 @@ def payload_events(body: bytes, most: int) -> Iterator[bytes]:
 
 def _read(stream: pa.NativeFile, size: int) -> bytes:
     try:
-        return bytes(stream.read(size))
+        return bytes(stream.read_buffer(size).to_pybytes())  # `read` leaks its memory when it fails
     except (OSError, pa.ArrowException):  # an OSError would pass for a lost connection
         raise _damaged() from None
 

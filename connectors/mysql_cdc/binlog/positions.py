@@ -17,6 +17,7 @@ FAR = 1 << 32
 
 # Files of 256 GiB, 33 million of them: one a minute for 63 years.
 _POS_BITS, _FILE_BITS = 38, 25
+_DIGITS = 18  # of a file's number
 _POS_MASK = (1 << _POS_BITS) - 1
 
 
@@ -48,8 +49,8 @@ class BinlogPosition:
 def file_number(file: str) -> int:
     """The number in a binary log file's name: 12 for ``binlog.000012``."""
     suffix = file.rpartition(".")[2]
-    if not suffix.isdigit():
-        raise BacklogError(f"{file!r} is not the name of a binary log file.", "Expected name.number.")
+    if not suffix.isdecimal() or len(suffix) > _DIGITS:
+        raise BacklogError(f"{file[:200]!r} is not the name of a binary log file.", "Expected name.number.")
     return int(suffix)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +24,8 @@ from ..server.connection import connect, log_files, query
 from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.purged import present
 from ..server.retries import Retries, is_transient
-from .dump import broken_off, explained, lacks_file, open_dump
+from ..staging.staged_dump import StagedDump, staged_dump
+from .dump import Dump, broken_off, explained, is_gone, lacks_file, open_dump
 from .events import Events, NotYetSent
 from .log_position import LargeFile
 from .positions import FIRST_EVENT, BinlogPosition, file_number
@@ -49,6 +51,7 @@ __all__ = [
     "TableEmptied",
     "TransactionEnd",
     "first_position",
+    "folds_case",
     "read_changes",
 ]
 
@@ -202,7 +205,11 @@ def _read_once(
 
 
 def first_position(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
-    """Position where the first transaction of a dump begins; None if there is none up to the log's end."""
+    """Position where the first transaction of a dump begins; None if there is none up to the log's end.
+
+    Only the server's own log is looked at.
+    """
+    options = replace(options, metadata_location="")
     with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_position()]))) as found:
         return next(found)
 
@@ -218,13 +225,17 @@ def _taken(
     counts: Callable[[int], bool] | None = None,
     signals: TableSchema | None = None,
 ) -> Generator[_T]:
-    """Run ``take`` on the events of a dump, without the transactions of a set."""
+    """Run ``take`` on the events of a dump, without the transactions of a set.
+
+    What the server has purged is read from the staged log, if that has it.
+    """
+    dump: Dump | StagedDump = open_dump(options, start)
+    has_begun = False
     while True:
-        dump = open_dump(options, start)
         try:
             connection = dump.open()
             large, after = dump.large, dump.after
-            yield from take(
+            for found in take(
                 Events(
                     connection,
                     tables,
@@ -241,18 +252,32 @@ def _taken(
                     signals=signals,
                     removals=frozenset(k for k in (TRUNCATE, DROP) if options.event_policy(k) != "fail"),
                     reads_swaps_again=options.reads_swaps_again,
-                    folds_case=partial(_folds_case, options),
+                    folds_case=partial(folds_case, options),
                 )
-            )
+            ):
+                has_begun = True
+                yield found
             return
-        except LargeFile as found:
+        except LargeFile as large_file:
             # Read the whole file, and skip the unwanted transactions here.
-            left_out, start = GtidSet(str(start)), BinlogPosition(found.file, FIRST_EVENT)
+            left_out, start = GtidSet(str(start)), BinlogPosition(large_file.file, FIRST_EVENT)
+            following: Dump | StagedDump = open_dump(options, start)
+        except pymysql.err.MySQLError as error:
+            if has_begun or isinstance(start, MariaDbGtids) or not is_gone(error):
+                raise
+            staged = staged_dump(options, start)
+            if staged is None:
+                raise
+            following = staged
+            if isinstance(start, str):
+                left_out = GtidSet(start)  # as the server would
         finally:
             dump.abandon()
+        dump = following
 
 
-def _folds_case(options: MySqlOptions) -> bool:
+def folds_case(options: MySqlOptions) -> bool:
+    """Whether the server takes names of tables for equal that differ in case."""
     with connect(options) as connection:
         return bool(int(query(connection, "SELECT @@global.lower_case_table_names")[0][0]))
 

@@ -160,7 +160,8 @@ def _of_snapshot(of: SnapshotRange, sequence: int) -> _Told:
     again = of if isinstance(of, RangeAgain) else None
     return {
         "_change_type": [INSERT if again is None else UPDATE_AFTER],
-        "_commit_timestamp": [of.at_ms * 1000],
+        # Whole seconds, as in the binary log: no change may seem to be older than the row that it changes.
+        "_commit_timestamp": [of.at_ms // 1000 * 1_000_000],
         "_commit_seq": [sequence if again is None else again.sequence],
         "_gtid": [None],
         "_is_snapshot": [True],

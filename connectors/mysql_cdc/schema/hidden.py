@@ -19,10 +19,18 @@ __all__ = ["hidden_columns", "visible"]
 # For an expression: the MD5 of what the column is for or, since MySQL 8.0.17, what it is for.
 _NAME = re.compile(r"[0-9a-f]{32}|!hidden!.*|(?P<hash>DB_ROW_HASH_\d+)", re.IGNORECASE | re.DOTALL)
 
+_SHOWN = 50
+
 
 def visible(names: Sequence[str]) -> tuple[str, ...]:
     """The names without those that servers give to hidden columns."""
     return tuple(name for name in names if not _NAME.fullmatch(name))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names for an error. Of very many the first."""
+    more = f" … ({len(names):,} columns)" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def hidden_columns(
@@ -56,7 +64,7 @@ def hidden_columns(
         found = {at: match for at, name in others.items() if (match := _NAME.fullmatch(name))}
         own = [name for at, name in enumerate(names) if at not in found]
         if [name.lower() for name in own] != [name.lower() for name in columns]:
-            raise altered(schema, f"columns {', '.join(own)} instead of {', '.join(columns)}")
+            raise altered(schema, f"columns {_listed(own)} instead of {_listed(columns)}")
         return [Hidden(at, is_logged=match["hash"] is not None) for at, match in found.items()]
     if not more:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import struct
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import CR, ER
 
 from backlog_spark.common.requirements import missing
 from backlog_spark.errors import BacklogError
@@ -35,6 +37,9 @@ __all__ = [
 ]
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
+_GREETING_S = 10.0
+# A firewall that forgets idle connections, or drops packets without a word, is found after two minutes.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 _HEADER, _WHOLE = 4, 0xFFFFFF
 # 1 GiB is the largest max_allowed_packet of a server. Such a packet comes in pieces of 16 MiB.
 _MOST_JOINED = (1 << 30) + _WHOLE
@@ -51,10 +56,22 @@ _SESSION = (
 )
 
 
+class _NoGreeting(pymysql.err.OperationalError):  # type: ignore[misc]
+    """Something took the connection, and does not speak like a server."""
+
+    def __init__(self, address: str, limit_s: float) -> None:
+        super().__init__(
+            CR.CR_CONN_HOST_ERROR,
+            f"What listens at {address} sent no greeting of MySQL or MariaDB within {limit_s:g} s",
+        )
+
+
 class ServerConnection(Connection):  # type: ignore[misc]
     """A PyMySQL connection that reads no certificates unless it has to verify one, and guards the password.
 
-    ``connect_timeout`` is also the limit for each answer of the server until the user is logged in.
+    ``connect_timeout`` is also the limit for each answer of the server until the user is logged in, and at most 10 s
+    of it for the greeting, the first thing that a server sends. A login that is refused is tried again with another
+    password if the login can get one: the caller sees a lost connection then.
 
     Parameters
     ----------
@@ -73,8 +90,23 @@ class ServerConnection(Connection):  # type: ignore[misc]
         patient, self._read_timeout = self._read_timeout, self.connect_timeout
         try:
             super().connect(sock)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.ACCESS_DENIED_ERROR or not self._login.renew():
+                raise
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the password is asked for again") from None
         finally:
             self._read_timeout = patient
+        _keep_alive(self._sock)
+
+    def _get_server_information(self) -> None:
+        self._read_timeout = limit = min(self.connect_timeout, _GREETING_S)
+        try:
+            super()._get_server_information()
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != CR.CR_SERVER_LOST:  # the server says why, such as too many connections
+                raise
+            raise _NoGreeting(f"{self.host}:{self.port}", limit) from None
+        self._read_timeout = self.connect_timeout
 
     def _process_auth(self, plugin_name: bytes, *more: Any) -> Any:
         is_encrypted = isinstance(self._sock, ssl.SSLSocket)
@@ -111,8 +143,16 @@ class ServerConnection(Connection):  # type: ignore[misc]
         return sslp if isinstance(sslp, ssl.SSLContext) else without_authorities()
 
 
+def _keep_alive(sock: socket.socket) -> None:
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 # What PyMySQL raises when it takes the bytes of another protocol for those of a server.
-_NO_HANDSHAKE = (pymysql.err.InternalError, struct.error, AssertionError, LookupError, TypeError, ValueError)
+_NO_HANDSHAKE = (
+    pymysql.err.InternalError, struct.error, AssertionError, LookupError, NameError, TypeError, ValueError,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -173,16 +213,15 @@ def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
             raise
     except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
         raise _refused(options, error) from None
-    except _NO_HANDSHAKE as error:
+    except (RuntimeError, *_NO_HANDSHAKE) as error:
+        if isinstance(error, RuntimeError) and "cryptography" in str(error):
+            # PyMySQL needs it for the password only, and says so when the server asks for that.
+            raise missing(f"A login of user {options.user!r} without TLS", "cryptography") from None
+        # Another RuntimeError: the answer is the request for a file of this machine.
         raise BacklogError(
             f"What answers at {options.host}:{options.port} is no MySQL or MariaDB server.",
             "Check the options host and port.",
         ) from error
-    except RuntimeError as error:
-        if "cryptography" not in str(error):
-            raise
-        # PyMySQL needs it for the password only, and says so when the server asks for that.
-        raise missing(f"A login of user {options.user!r} without TLS", "cryptography") from None
     return connection
 
 
@@ -196,6 +235,13 @@ def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogErr
         return BacklogError(
             f"The server at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
             "Check the options user and password and the user's grants.",
+        )
+    if isinstance(error, _NoGreeting):
+        return _NotThere(
+            f"{text}.",
+            "Check the options host and port: servers of other protocols, such as HTTP, wait for the client to speak "
+            "first. A proxy without a server behind it does so, too, and a server that looks up names of clients for "
+            "long (skip_name_resolve).",
         )
     kind = _NotThere if code in CANNOT_CONNECT else ConnectionLost
     return (kind if is_transient(error) else BacklogError)(

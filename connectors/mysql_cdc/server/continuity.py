@@ -21,12 +21,13 @@ from ..binlog.positions import FAR, BinlogPosition
 from ..binlog.reading import first_position
 from ..offsets import Offset
 from ..options import MySqlOptions
+from ..staging.staged_end import check_log
 from .connection import is_mariadb, query
 from .failover import known_gtids
 from .gtid import GtidSet, MariaDbGtids
 from .log_gone import LogGone
 from .mysql import has_gtids
-from .purged import check_log, present
+from .purged import present
 
 __all__ = ["check_history"]
 
@@ -43,12 +44,14 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
     LogGone
         Says what is missing or different.
     """
-    check_log(connection, start)
-    position = None if start.position is None else present(connection, replace(start.position, gtids=start.gtid))
+    reached = check_log(connection, options, start)
+    if reached is None and start.position is not None:
+        reached = replace(start.position, gtids=start.gtid)
+    position = None if reached is None else present(connection, reached)
     if is_mariadb(connection):
         if position is not None and position.pos >= FAR:
             # The server gives no GTIDs for a position beyond 4 GiB.
-            _check_position(options, position, MariaDbGtids(start.gtid), start.gtid)
+            _check_position(options, position, MariaDbGtids(position.gtids), position.gtids)
         return
     known = known_gtids(start)
     if known is None or not has_gtids(connection):
@@ -56,9 +59,9 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
     _check_executed(connection, known)
     if position is not None and start.gtid_until is None:
         # Purged transactions are not in the log. A dump that does not skip them is refused.
-        read = GtidSet(start.gtid)
+        read = GtidSet(position.gtids)
         read.update(GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0])))
-        _check_position(options, position, str(read), start.gtid)
+        _check_position(options, position, str(read), position.gtids)
 
 
 def _check_executed(connection: Connection[Any], known: GtidSet) -> None:

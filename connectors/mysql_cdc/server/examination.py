@@ -11,7 +11,7 @@ from pymysql.connections import Connection
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.table_names import TableName
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spi.examination import Examination, Finding, FoundTable, Severity
+from backlog_spark.spi.examination import MOST_COUNTED, Examination, Finding, FoundTable, Severity, shown_rows
 
 from ..options import MySqlOptions
 from ..output.rows import output_of
@@ -19,6 +19,7 @@ from ..schema.table import TableSchema
 from ..schema.types import kind_of
 from .connection import ACCESS_DENIED, connect, is_mariadb, query, text
 from .mysql import check_tables, find_tables, load_schema, server_problems
+from .replica import check_snapshot_server
 from .retention import kept_ms
 
 __all__ = ["examine"]
@@ -30,6 +31,8 @@ _WARN_FROM = 0.5  # of the time that the log is kept
 _SIZES = """
 SELECT TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
+# The server's guess of a small table's rows may be old, or far off.
+_FEW = f"SELECT 1 FROM {{}} LIMIT {MOST_COUNTED + 1}"
 
 
 def examine(options: Mapping[str, str]) -> Examination:
@@ -43,11 +46,14 @@ def examine(options: Mapping[str, str]) -> Examination:
     parsed = MySqlOptions.parse(options)
     with connect(parsed, at_once=True) as connection:
         findings = list(_of_server(connection, parsed))
+        has_log = text(query(connection, "SELECT @@global.log_bin")[0][0]) == "1"
         tables, of_tables = _tables(connection, parsed)
         findings += of_tables
         found = tuple(_described(connection, schema) for schema in tables)
-        kept = kept_ms(connection)
-        first = (_of_time(found, kept),) if parsed.has_snapshot and found else ()
+        kept = kept_ms(connection) if has_log else None
+        first = (
+            (_of_time(found, kept, is_staged=parsed.may_stage),) if parsed.has_snapshot and found and has_log else ()
+        )
     return Examination(tuple(findings), found, kept, first)
 
 
@@ -135,6 +141,7 @@ def _tables(connection: Connection[Any], options: MySqlOptions) -> tuple[list[Ta
     if tables:
         try:
             check_tables(connection, options, tables)
+            check_snapshot_server(options, connection, tables)
             output_of(options.format, options.metadata).check(tables)
         except BacklogError as problem:
             findings.append(_error(problem))
@@ -145,22 +152,24 @@ def _tables(connection: Connection[Any], options: MySqlOptions) -> tuple[list[Ta
 
 
 def _described(connection: Connection[Any], schema: TableSchema) -> FoundTable:
-    rows, size = query(connection, _SIZES, (schema.database, schema.table))[0]
+    guess, size = query(connection, _SIZES, (schema.database, schema.table))[0]
+    counted = int(query(connection, f"SELECT COUNT(*) FROM ({_FEW.format(schema.qualified)}) AS few")[0][0])
+    rows = counted if counted <= MOST_COUNTED else max(counted, int(guess or 0))
     columns = tuple((column.name, kind_of(column).spark(column).simpleString()) for column in schema.read)
     name = str(TableName(schema.database, schema.table))
-    return FoundTable(
-        name, schema.key, None if rows is None else int(rows), None if size is None else int(size), columns
-    )
+    return FoundTable(name, schema.key, rows, None if size is None else int(size), columns)
 
 
-def _of_time(tables: Sequence[FoundTable], kept: int | None) -> Finding:
+def _of_time(tables: Sequence[FoundTable], kept: int | None, *, is_staged: bool) -> Finding:
     """The estimated time of the snapshot, compared with the time that the server keeps its binary log."""
     rows, size = sum(table.rows or 0 for table in tables), sum(table.size or 0 for table in tables)
     seconds = max(1, rows // _ROWS_PER_S, size // _BYTES_PER_S)
-    about = f"about {rows:,} rows, {size >> 20:,} MiB: roughly {format_duration(seconds * 1000)} with two cores"
+    about = f"{shown_rows(rows)}, {size >> 20:,} MiB: roughly {format_duration(seconds * 1000)} with two cores"
     if kept is None:
         return Finding(Severity.OK, "snapshot", f"{about}; the server keeps its binary log for ever.")
     told = f"{about}; the server keeps its binary log for {format_duration(kept)}"
+    if is_staged and seconds * 1000 > _WARN_FROM * kept:
+        return Finding(Severity.OK, "snapshot", f"{told}, and what it logs meanwhile is staged with the checkpoint.")
     hint = "Set binlog_expire_logs_seconds on the server to more than twice the snapshot's duration, or to 0."
     if seconds * 1000 > kept:
         return Finding(Severity.ERROR, "snapshot", f"{told}, which is shorter.", hint)

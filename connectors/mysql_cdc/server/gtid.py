@@ -20,9 +20,11 @@ from backlog_spark.errors import BacklogError
 __all__ = ["GtidSet", "MariaDbGtids", "committed_ms", "gtid_text", "is_mariadb_source", "previous_gtids", "tagged_gtid"]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?\Z", re.ASCII)
+_INTERVAL = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?\Z", re.ASCII)
+_MOST_NUMBER = 2**63 - 2
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
 _UUID_SIZE = 36
+_SHOWN = 200  # characters of a malformed text
 # In the header of an encoded set, which is the number of sources: the format, in the last byte and also in the first.
 _TAGGED = 1 << 56 | 1
 
@@ -71,7 +73,10 @@ class GtidSet:
                 raise _no_set(part)
             for each in rest:
                 if interval := _INTERVAL.match(each):
-                    self.add_range(source, int(interval[1]), int(interval[2] or interval[1]))
+                    first, last = int(interval[1]), int(interval[2] or interval[1])
+                    if not 1 <= first <= last <= _MOST_NUMBER:
+                        raise _no_set(each)
+                    self.add_range(source, first, last)
                     is_named = True
                 elif _TAG.match(each):
                     source, is_named = f"{uuid}:{each}", False
@@ -158,7 +163,8 @@ class GtidSet:
 
 def _no_set(part: str) -> BacklogError:
     return BacklogError(
-        f"{part!r} is not a GTID set.", "Expected uuid:first-last[:first-last]…, with tags uuid:tag:first-last…."
+        f"{part[:_SHOWN]!r} is not a GTID set.",
+        "Expected uuid:first-last[:first-last]…, with tags uuid:tag:first-last….",
     )
 
 
@@ -222,7 +228,7 @@ def tagged_gtid(body: bytes) -> tuple[str, int]:
     return str(UUID(bytes=uuid)) + (f":{tag}" if tag else ""), number
 
 
-_MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)\Z", re.ASCII)
+_MARIADB_GTID = re.compile(r"(\d{1,10})-(\d{1,10})-(\d{1,20})\Z", re.ASCII)
 
 
 class MariaDbGtids:
@@ -250,7 +256,7 @@ class MariaDbGtids:
         for part in filter(None, "".join(text.split()).split(",")):
             found = _MARIADB_GTID.match(part)
             if found is None:
-                raise BacklogError(f"{part!r} is not a GTID of MariaDB.", "Expected domain-server-number.")
+                raise BacklogError(f"{part[:_SHOWN]!r} is not a GTID of MariaDB.", "Expected domain-server-number.")
             domain, server, number = map(int, found.groups())
             self._last[domain] = server, number
 

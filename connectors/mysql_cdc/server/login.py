@@ -1,4 +1,4 @@
-"""Passwords from files and the environment, TLS, and how passwords are protected from unverified servers.
+"""The options of a login: the password's origin, TLS, and how passwords are protected from unverified servers.
 
 Sources: MySQL Reference Manual, "Client-Side Cleartext Pluggable Authentication" and "Caching SHA-2 Pluggable
 Authentication"; MariaDB Knowledge Base, "Authentication Plugin - PAM".
@@ -9,32 +9,40 @@ from __future__ import annotations
 import functools
 import ipaddress
 import logging
-import os
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.options import choice, flag, text, values
 from backlog_spark.spi.user_options import UserOptions
 
+from . import passwords
+
 __all__ = ["Login", "warn_unverified", "without_authorities"]
 
 _log = logging.getLogger(__name__)
+_WAYS = ("password", "passwordFile", "passwordEnv", "passwordCommand", "passwordFunction")
 _VERIFIED = ("verify_ca", "verify_identity")
 _CLEARTEXT = ("mysql_clear_password", "dialog")
 
 
 @dataclass(frozen=True)
 class Login:
-    """Parsed options. Files and variables are read when a connection is made, in the process that makes it."""
+    """Parsed options. Passwords and certificates are read when a connection is made, in the process that makes it."""
 
     password_file: str = text("passwordFile", type="path")
     """File with the password, instead of `password`. A line end is removed. The file is read for each connection, so it
     may change. The driver and all executors need it."""
     password_env: str = text("passwordEnv")
     """Environment variable with the password, on the driver and the executors (`spark.executorEnv.…`)."""
+    password_command: str = text("passwordCommand", secret=True, type="command")
+    """Program that prints the password, with its arguments, on the driver and the executors ([Passwords that
+    change](mysql_cdc_server.md#passwords-that-change)). There is no shell around it. Its answer is kept for a minute,
+    or until the server refuses it."""
+    password_function: str = text("passwordFunction", type="name", bounds="module:function")
+    """Python function that returns the password. It is called for each connection, with the arguments `host`, `port`
+    and `user`, on the driver and the executors."""
     ssl_mode: str = choice(
         "ssl.mode",
         ("disabled", "preferred", "required", "verify_ca", "verify_identity"),
@@ -72,7 +80,7 @@ class Login:
         SettingError
             The password is given more than once, the mode is unknown, or the mode would not use a file.
         """
-        ways = [name for name in ("password", "passwordFile", "passwordEnv") if given.text(name)]
+        ways = [name for name in _WAYS if given.text(name)]
         if len(ways) > 1:
             raise SettingError(ways[1], "***", f"the password is given by {ways[0]} already.", "Give it once.")
         found = cls(**values(cls, given))
@@ -93,34 +101,25 @@ class Login:
             )
         return found
 
-    def password(self) -> str:
-        """The password from a file or a variable; "" if neither is set.
+    def password(self, host: str, port: int, user: str) -> str:
+        """The password for a new connection; "" if none of these options is set.
 
         Raises
         ------
         SettingError
-            The password cannot be read, or is empty.
+            There is no password where the option says. It never shows what was found there.
         """
         if self.password_env:
-            value = os.environ.get(self.password_env, "")
-            if not value:
-                raise SettingError(
-                    "passwordEnv", self.password_env, "there is no such variable, or it is empty, in this process.",
-                    "Set it for the driver and, with spark.executorEnv, for the executors.",
-                )  # fmt: skip
-            return value
-        if not self.password_file:
-            return ""
-        try:
-            value = Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise SettingError(
-                "passwordFile", self.password_file, f"cannot be read: {why}.", "Driver and executors need it."
-            ) from None
-        if not value:
-            raise SettingError("passwordFile", self.password_file, "is empty.", "Write the password into it.")
-        return value
+            return passwords.of_variable(self.password_env)
+        if self.password_command:
+            return passwords.of_command(self.password_command)
+        if self.password_function:
+            return passwords.of_function(self.password_function, host, port, user)
+        return passwords.of_file(self.password_file) if self.password_file else ""
+
+    def renew(self) -> bool:
+        """After the server has refused the password: whether the next connection gets another one."""
+        return bool(self.password_command) and passwords.forget(self.password_command)
 
     def check_plugin(self, plugin: str, *, is_encrypted: bool) -> None:
         """Refuse an authentication plugin that would send the password in clear text to an unverified server.

@@ -134,7 +134,7 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
     status = query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")  # no arguments: % stays as it is
     found = {text(name).lower(): text(value) for name, value in status}
     file, pos = found.get("binlog_snapshot_file", ""), found.get("binlog_snapshot_position", "")
-    if not file or not pos.isdigit():
+    if not file or not pos.isdecimal():
         raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
     return BinlogPosition(file, int(pos))
 

@@ -168,7 +168,9 @@ def server_problems(connection: Connection[Any], options: MySqlOptions) -> Itera
                 f"Set {name}={wanted} on the server.",
             )
 
-    yield from need("log_bin", "ON", "without a binary log changes cannot be followed")
+    if found.get("log_bin", "ON").upper() != "ON":
+        yield from need("log_bin", "ON", "without a binary log changes cannot be followed")
+        return  # its other settings have no meaning
     yield from need("binlog_format", "ROW", "other formats do not log the rows that changed")
     whole = "row images without all columns cannot be taken back to the low watermark"
     yield from need("binlog_row_image", "FULL", whole)

@@ -24,7 +24,7 @@ from .log_gone import LogGone
 from .mysql import has_gtids
 from .watermark import origin, resume_after
 
-__all__ = ["check_log", "lacks_nothing", "present"]
+__all__ = ["check_log", "lacks_nothing", "needed_from", "present"]
 
 _HINT = "Start with a new checkpoint and raise binlog_expire_logs_seconds."
 
@@ -37,12 +37,8 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     LogGone
         Says what is missing.
     """
-    low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
-    if start.position:
-        begin = origin(start)
-    elif low:
-        begin = resume_after(low)
-    else:
+    begin = needed_from(start)
+    if begin is None:
         return
     if isinstance(begin, str):
         _check_purged(connection, begin)
@@ -50,6 +46,14 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     found = present(connection, begin)
     if found == begin and begin.pos < FAR and is_mariadb(connection):
         mariadb.check_position(connection, begin, begin.gtids)
+
+
+def needed_from(start: Offset) -> BinlogPosition | str | None:
+    """Where a query that continues at ``start`` reads the log from, as for `read_changes`; None for nowhere yet."""
+    if start.position:
+        return origin(start)
+    low = start.start or (start.ranges[0].low if start.ranges else "")
+    return resume_after(low) if low else None
 
 
 def present(connection: Connection[Any], position: BinlogPosition) -> BinlogPosition:

@@ -10,8 +10,9 @@ from pymysql.connections import Connection
 from backlog_spark.common.durations import format_duration
 
 from ..offsets import Offset
+from ..options import MySqlOptions
+from ..staging.staged_end import check_log
 from .connection import query
-from .purged import check_log
 
 __all__ = ["Retention", "kept_ms"]
 
@@ -35,10 +36,16 @@ def kept_ms(connection: Connection[Any]) -> int | None:
 class Retention:
     """Checks once a minute that the server still has, and will keep, the log that a snapshot needs.
 
-    Otherwise a snapshot of many hours could end with an error: the changes since its beginning are gone.
+    Otherwise a snapshot of many hours could end with an error: the changes since its beginning are gone. If they are
+    staged, the server need not keep them.
+
+    Parameters
+    ----------
+    options : MySqlOptions
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: MySqlOptions) -> None:
+        self._options = options
         self._looked_ms: float | None = None
         self._warned = False
 
@@ -55,8 +62,8 @@ class Retention:
         self._looked_ms = now_ms
         kept = kept_ms(connection)
         if offset.ranges:
-            check_log(connection, offset)
-        if kept is None or self._warned:
+            check_log(connection, self._options, offset)
+        if kept is None or self._warned or self._options.stages:
             return
         began = offset.ranges[0].at_ms if offset.ranges else now_ms
         expected = self._expected_ms(offset, began, now_ms)

@@ -84,7 +84,7 @@ def watermark(text: str) -> Watermark:
     if not at:
         return GtidWatermark(GtidSet(text))
     file, _, pos = position.rpartition(":")
-    if not file or not pos.isdigit():
+    if not file or not pos.isdecimal():
         raise BacklogError(f"{text!r} is not a low watermark.", "Expected GTIDs@file:position.")
     of_mysql = ":" in gtids
     return PositionWatermark(BinlogPosition(file, int(pos)), GtidSet(gtids) if of_mysql else MariaDbGtids(gtids))

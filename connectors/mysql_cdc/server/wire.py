@@ -150,14 +150,27 @@ class RowDecoder:
         Raises
         ------
         BacklogError
-            A value is longer than its row.
+            The values do not fill their rows.
         """
         at = np.array(starts, dtype=np.int64)
         sizes = _view(data, "<u4", 0)[at].astype(np.int64) & _MOST
         # A row that was joined from several packets has no size in its header, and nothing follows it.
         ends = np.where(sizes == 0, len(data) - SLACK, at + HEADER + sizes)
-        rows = _Rows(data, at + (HEADER + 1), ends, len(self._columns))
-        return [rows.take(column) for column in self._columns]
+        try:
+            rows = _Rows(data, at + (HEADER + 1), ends, len(self._columns))
+            found = [rows.take(column) for column in self._columns]
+        except (IndexError, ValueError) as error:  # beyond the memory
+            raise _does_not_fit() from error
+        if not rows.are_whole():
+            raise _does_not_fit()
+        return found
+
+
+def _does_not_fit() -> BacklogError:
+    return BacklogError(
+        "A row of the server has a value that is longer than the row, or other values than its columns.",
+        "Check the network.",
+    )
 
 
 def _view(data: bytes | bytearray, dtype: np.dtype[np.generic] | str, at: int) -> npt.NDArray[Any]:
@@ -179,6 +192,10 @@ class _Rows:
         # The next value's offset is the row's own offset in _at, plus _past, which is the same for all rows.
         self._at, self._past = starts, bitmap
         self._column = 2  # the first two bits are reserved
+
+    def are_whole(self) -> bool:
+        """Whether the columns that were taken fill the rows."""
+        return bool(np.array_equal(self._at + self._past, self._ends))
 
     def take(self, column: WireColumn) -> pa.Array:
         byte, bit = divmod(self._column, 8)
@@ -241,7 +258,7 @@ class _Rows:
         rows = len(begins)
         if bool(np.any((size < 0) | (size > len(self._data)) | (ends > self._ends))):
             # Arrow would read beyond the memory.
-            raise BacklogError("A row of the server has a value that is longer than the row.", "Check the network.")
+            raise _does_not_fit()
         if int(ends[-1]) > _MOST_BYTES:
             raise BacklogError(
                 f"A row has {int(ends[-1]):,} bytes, more than the {_MOST_BYTES:,} that Arrow holds together.",

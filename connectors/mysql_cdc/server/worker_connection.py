@@ -20,21 +20,21 @@ __all__ = ["worker_connection"]
 _WRITE_TIMEOUT_S = 3_600
 
 # Opening a connection, including TLS, takes a quarter of the time of a chunk.
-_idle: tuple[MySqlOptions, Connection[Any]] | None = None
+_idle: dict[MySqlOptions, Connection[Any]] = {}
+_MOST_IDLE = 2  # the server of the log, and a replica for the snapshot
 
 
 @contextlib.contextmanager
 def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
     """A connection without value decoders. It is kept for the worker's next chunk unless there is an error."""
-    global _idle
-    kept, _idle = _idle, None
+    kept = _idle.pop(options, None)
     connection: Connection[Any] | None = None
     if kept is not None:
         with contextlib.suppress(pymysql.err.MySQLError, OSError):
-            kept[1].ping(reconnect=False)
-            connection = kept[1] if kept[0] == options else None
+            kept.ping(reconnect=False)
+            connection = kept
         if connection is None:
-            kept[1]._force_close()
+            kept._force_close()
     if connection is None:
         connection = reopened(options, conv={})
         query(connection, f"SET SESSION net_write_timeout = {_WRITE_TIMEOUT_S}")
@@ -43,4 +43,6 @@ def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
     except BaseException:
         connection._force_close()  # rows may still be on their way
         raise
-    _idle = (options, connection)
+    while len(_idle) >= _MOST_IDLE:
+        _idle.pop(next(iter(_idle)))._force_close()
+    _idle[options] = connection

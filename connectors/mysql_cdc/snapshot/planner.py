@@ -98,7 +98,7 @@ class SnapshotPlanner:
         self._tables = tables
         self._session = session
         self._limits = limits
-        self._retention = Retention()
+        self._retention = Retention(options)
         self._remaining = Remaining(options)
         self._chunks: dict[tuple[int, Key | None, Key | None], Chunks] = {}
 

@@ -7,6 +7,7 @@ that no table is locked meanwhile. Rows of a large chunk go on to Spark as they 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -33,6 +34,7 @@ from ..schema.types import Column, kind_of
 from ..server.bounded import RowTooLarge, too_large
 from ..server.mysql import connect, end_position, load_schema, query
 from ..server.prepared import fetch
+from ..server.replica import rows_connection
 from ..server.retries import ConnectionLost, Retries, is_transient
 from ..server.wire import WireColumn
 from ..server.worker_connection import worker_connection
@@ -111,7 +113,7 @@ class _Large(Exception):
 
 
 def _at_once(
-    options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None, condition: str = ""
+    options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None, condition: str = ""
 ) -> list[pa.Table] | None:
     """The chunk as one SELECT sees it. None if it is large; then the table's later chunks are not tried."""
     if (options, schema.qualified) in _large:
@@ -119,7 +121,7 @@ def _at_once(
     held: list[pa.Table] = []
     size = 0
     try:
-        with worker_connection(options) as connection:
+        with rows_connection(options, low) as connection:
             for table in _select(connection, options, schema, first, last, condition):
                 held.append(table)
                 size += table.nbytes
@@ -192,9 +194,9 @@ def _read(
         again = of if isinstance(of, RangeAgain) else None
         missing = set(again.in_target if again else ())
         if again is not None and again.condition:
-            tables = _meeting(options, schema, log, first, last, again.condition)
+            tables = _meeting(options, schema, of.low, log, first, last, again.condition)
         else:
-            tables = _known_rows(options, schema, log, first, last)
+            tables = _known_rows(options, schema, of.low, log, first, last)
         output = output_of(options.format, options.metadata, options.columns.salt)
         for table in tables:
             if missing:
@@ -234,14 +236,14 @@ def _read(
 
 
 def _known_rows(
-    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None
+    options: MySqlOptions, schema: TableSchema, low: str, log: RewindLog, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
     """The chunk as of the low watermark. If the table was truncated or dropped since: the rows that the log has."""
     yielded = False
     try:
         if not log.is_emptied:
             for table in (
-                _rewound(options, schema, log, first, last)
+                _rewound(options, schema, low, log, first, last)
                 if isinstance(log, FirstImages)
                 else _restored(options, schema, log, first, last)
             ):
@@ -262,14 +264,18 @@ def _known_rows(
 
 
 def _rewound(
-    options: MySqlOptions, schema: TableSchema, log: FirstImages, first: Key | None, last: Key | None
+    options: MySqlOptions, schema: TableSchema, low: str, log: FirstImages, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
     """A chunk of a table with a primary key: rows that changed since then are replaced by their first images."""
     # A whole table as one chunk is not tried in memory.
-    whole = _at_once(options, schema, first, last) if schema.chunk_key else None
-    with worker_connection(options) as connection:
+    whole = _at_once(options, schema, low, first, last) if schema.chunk_key else None
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(worker_connection(options))
+        viewed = connection
         if whole is None:
-            begin_view(connection)
+            if options.snapshot_host:
+                viewed = stack.enter_context(rows_connection(options, low))
+            begin_view(viewed)
         # The end is read after the SELECT or the view, so everything that they saw lies before it.
         log.advance(end_position(connection, options))
         if log.is_emptied:
@@ -277,9 +283,10 @@ def _rewound(
         touched = TouchedKeys(schema, log.keys(connection, first, last))
         with closing(touched):
             if whole is None:
-                for table in _select(connection, options, schema, first, last):
+                for table in _select(viewed, options, schema, first, last):
                     yield touched.taken_out(table)
-                _end_view(connection, options, schema, log)
+                query(viewed, "COMMIT")
+                _check_unaltered(connection, options, schema, log)
             else:
                 yield from map(touched.taken_out, whole)
         for rows in log.left(connection, first, last):
@@ -287,7 +294,13 @@ def _rewound(
 
 
 def _meeting(
-    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None, condition: str
+    options: MySqlOptions,
+    schema: TableSchema,
+    low: str,
+    log: RewindLog,
+    first: Key | None,
+    last: Key | None,
+    condition: str,
 ) -> Iterator[pa.Table]:
     """The rows of a chunk that meet a condition and have not changed since the low watermark.
 
@@ -297,7 +310,7 @@ def _meeting(
     assert isinstance(log, FirstImages), "only tables with a key are read again"
     yielded = False
     try:
-        whole = _at_once(options, schema, first, last, condition)
+        whole = _at_once(options, schema, low, first, last, condition)
         with worker_connection(options) as connection:
             if whole is None:
                 begin_view(connection)
@@ -313,7 +326,8 @@ def _meeting(
                     for table in _select(connection, options, schema, first, last, condition):
                         yielded = True
                         yield touched.taken_out(table)
-                    _end_view(connection, options, schema, log)
+                    query(connection, "COMMIT")
+                    _check_unaltered(connection, options, schema, log)
                 else:
                     yield from map(touched.taken_out, whole)
             return
@@ -325,18 +339,17 @@ def _meeting(
             "The condition %r cannot be evaluated for rows of %s any more (%s, %s). All rows of this part are read.",
             condition, schema.name, error.args[0], error.args[1],
         )  # fmt: skip
-    yield from _known_rows(options, schema, log, first, last)
+    yield from _known_rows(options, schema, low, log, first, last)
 
 
-def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:
-    """End a transaction whose rows were read after the log.
+def _check_unaltered(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:
+    """Check a table after the end of a view whose rows were read after the log.
 
     Raises
     ------
     SchemaChanged
         The table was altered meanwhile. After some ALTER TABLEs an older view shows the new values.
     """
-    query(connection, "COMMIT")
     if log.is_altered(end_position(connection, options)):
         raise SchemaChanged(
             f"The table {schema.name} was altered while a part of its snapshot was read.",
@@ -366,7 +379,8 @@ def _restored(
         with closing(surplus):
             for table in _select(connection, options, schema, first, last):
                 yield surplus.taken_out(table)
-        _end_view(connection, options, schema, log)
+        query(connection, "COMMIT")
+        _check_unaltered(connection, options, schema, log)
         if left := surplus.left():
             raise BacklogError(
                 f"{left} rows that the binary log added to {schema.qualified} were not found in it.",

@@ -30,6 +30,7 @@ from ..snapshot.new_tables import Joining
 from ..snapshot.planner import SnapshotPlanner
 from ..snapshot.resnapshot import begun_again, check_same_keys, emptied_partition
 from ..snapshot.signal_inbox import SignalInbox
+from ..staging.staging import Staging
 from .batch_limits import BatchLimits
 
 __all__ = ["BatchPlanner"]
@@ -56,6 +57,7 @@ class BatchPlanner:
         self._joining = Joining(options, self.tables, self._snapshots)
         self._incremental = IncrementalSnapshot(options, self.tables, self.session, self._limits)
         self._inbox = SignalInbox(options, self.tables)
+        self.staging = Staging(options, self.tables, self.session)
         self._checked_start = False
 
     def initial(self) -> Offset:
@@ -96,7 +98,9 @@ class BatchPlanner:
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         try:
-            return self._step(connection, start, limit)
+            end = self._step(connection, start, limit)
+            self.staging.follow(connection, self.session.here(connection, start), end or start)
+            return end
         except LogGone as gone:
             if not self._options.renews or start.is_undecided or start.is_finished or start.to_empty:
                 raise
@@ -106,6 +110,7 @@ class BatchPlanner:
 
     def _again(self, connection: Connection[Any], start: Offset, gone: LogGone) -> Offset:
         """The end of a batch without rows, after which the snapshot is read again."""
+        self.staging.clear(server_identity(connection))
         self.tables.forget_dropped()
         self._binlog.read_again()
         check_same_keys(start, self.tables)
@@ -186,6 +191,7 @@ class BatchPlanner:
             self.session.run(lambda c: self._check_passed(c, last, lost))
             _log.warning("%s A batch that was planned before stays empty.", gone.problem)
             return []
+        self.session.run(lambda c: self.staging.follow(c, here[0], here[1], is_new=False))
         planned = first
         # Watermarks are those of this server. `BinlogPhase.partition` translates the rest.
         first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from backlog_spark.common.fault_points import reached
 from backlog_spark.common.gc_tuning import keep_imports
 from backlog_spark.spi.read_limits import (
     ReadLimit,
@@ -55,8 +56,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.end_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        reached("plan")
         end = self._planner.next(Offset.from_json(start), limit)
-        return start if end is None else end.to_json()
+        if end is None:
+            return start
+        reached("planned")
+        return end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return self._planner.partitions(Offset.from_json(start), Offset.from_json(end))
@@ -85,7 +90,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        pass
+        self._planner.staging.passed(Offset.from_json(end))
 
     def stop(self) -> None:
+        self._planner.staging.stop()
         self._planner.session.close()

@@ -76,7 +76,7 @@ def test_an_option_of_one_phase_holds_over_that_of_all() -> None:
         ({"maxRowsPerBatch": "5", "maxOffsetsPerTrigger": "6"}, "is the same option as maxRowsPerBatch"),
         ({"availableNowTarget": "end"}, "is none of latest, backlogEnd, none"),
         ({"interval": "1 min", "intervalDuringBacklog": "1 s"}, "intervalDuringBacklog.*is less than"),
-        ({"valueFormat": "xml"}, "valueFormat = 'xml': is none of json, avro, csv, raw"),
+        ({"valueFormat": "xml"}, "valueFormat = 'xml': is none of json, avro, protobuf, csv, debezium"),
         ({"metadataLocation": ""}, "metadataLocation.*is needed.*Set it to a directory"),
     ],
 )
@@ -94,7 +94,9 @@ def test_whether_it_starts_with_backlog() -> None:
 
 def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    monkeypatch.delitem(sys.modules, "backlog_spark.connectors.hybrid.delta", raising=False)
+    for name in [*sys.modules]:
+        if name.startswith(("backlog_spark.connectors.hybrid.delta", "backlog_spark.connectors.hybrid.table")):
+            monkeypatch.delitem(sys.modules, name)
     with pytest.raises(BacklogError, match=r"phase delta cannot run here: .*deltalake.*backlog-spark\[files\]"):
         KINDS["delta"].make("delta", {"path": "/t"})
 
@@ -110,7 +112,9 @@ def test_the_columns_of_the_stream(tmp_path: Path) -> None:
     raw = HybridDataSource({**KAFKA, "phases": "kafka"}).schema()
     assert isinstance(raw, StructType)
     assert raw.fieldNames() == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-    with pytest.raises(SettingError, match="none of the phases files:files, kafka:kafka declares its columns"):
+    with pytest.raises(SettingError, match="none of the phases kafka:kafka declares its columns"):
+        HybridDataSource({**KAFKA, "phases": "kafka", "valueFormat": "json"}).schema()
+    with pytest.raises(SettingError, match="no file is there to infer a schema from"):
         source(path=str(tmp_path), fileFormat="json", valueFormat="json", allowEmpty="true").schema()
 
 

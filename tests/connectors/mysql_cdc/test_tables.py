@@ -154,6 +154,7 @@ def test_a_change_of_any_of_them_is_told(mysql: MySQLServer) -> None:
         ({"table": "a.b, a.b"}, "names a.b twice"),
         ({"table": "`a.x`.b,a.x.b,`a.x`.`b`"}, "names `a.x`.b twice"),
         ({"tablePattern": "a.(b"}, "not a regular expression"),
+        ({"tablePattern": "(" * 5000 + ")" * 5000}, "not a regular expression"),
         ({"table": "a.b", "format": "json"}, "format = 'json': is none of row, debezium"),
     ],
 )

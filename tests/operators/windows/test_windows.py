@@ -219,7 +219,7 @@ class Total(bs.AggregateFunction):
         return accumulator
 
 
-@pytest.mark.slow
+@pytest.mark.grid
 def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """reduce over sessions, and an aggregate function over windows that follow windows."""
     tables = [events(n + 50, 80, n * 80) for n in range(2)]

@@ -28,26 +28,28 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.table import TableMerger
 from deltalake.transaction import AddAction, RemoveAction
 
-from backlog_spark.sinks.delta.deltars.key_ranges import key_ranges
 from backlog_spark.sinks.delta.deltars.limits import (
     CommitConflict,
     has_exact_statistics,
     in_range_of_int96,
     refusal_of_table,
 )
+from backlog_spark.sinks.delta.deltars.merge_parts import MergeParts
 from backlog_spark.sinks.delta.history import TableState
 from backlog_spark.sinks.delta.maintenance.care import TableCare
 from backlog_spark.sinks.delta.maintenance.file_merger import is_of_old_calendar
+from backlog_spark.sinks.row_versions import CLOSING, DELETED, FIRST, LATER, condition
 
 __all__ = ["DirectTable", "create_table"]
 
 _CONFLICT: Final = "Another writer committed this version first."
 # Maximum number of Parquet footers that are read before one batch.
 _MOST_FOOTERS: Final = 256
-_SOURCE: Final = "c"
 _IS_DELETE: Final = "is_delete"
+_KIND: Final = "kind"
 # `TableCare` writes checkpoints and cleans up the log, between batches.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -272,46 +274,70 @@ class DirectTable:
         """
         before, schema = self._table.version(), self._schema()
         if rows.num_rows:
-            types = {field.name.lower(): field for field in schema}
-            # delta-rs resolves column names of source and table in one scope.
-            source, values, on, found = {}, {}, [], {}
-            for number, name in enumerate(rows.column_names):
-                field = types[name.lower()]
-                source[f"{_SOURCE}{number}"] = rows[name].cast(field.type)
-                values[_quoted(field.name)] = f"s.{_SOURCE}{number}"
-                if name in keys:
-                    found[field.name] = source[f"{_SOURCE}{number}"]
-                    # Only "=" lets delta-rs skip files by their statistics, so the statistics must be exact. In
-                    # parentheses: the other operator would take the rest of a conjunction as its right side.
-                    prunes = has_exact_statistics(field.type) and not rows[name].null_count
-                    compare = "=" if prunes else "IS NOT DISTINCT FROM"
-                    on.append(f"(t.{_quoted(field.name)} {compare} s.{_SOURCE}{number})")
-            if ranges := key_ranges(pa.table(found)):
-                on.append(f"({ranges})")
-            source[_IS_DELETE] = deletes
-            merge = self._table.merge(
-                pa.table(source),
-                " AND ".join(on),
-                source_alias="s",
-                target_alias="t",
-                # With a materialized source, its minimum and maximum keys let delta-rs skip files of the table.
-                streamed_exec=False,
-                writer_properties=_writer(schema),
-                commit_properties=_commit(txn_app_id, batch_id),
-                post_commithook_properties=_NO_HOOKS,
-            )
-            try:
-                (
-                    merge.when_matched_delete(f"s.{_IS_DELETE}")
-                    .when_matched_update(values)
-                    .when_not_matched_insert(values, f"NOT s.{_IS_DELETE}")
-                    .execute()
-                )
-            except CommitFailedError:
-                raise CommitConflict(_CONFLICT) from None
+            parts = MergeParts.of(rows, schema, keys)
+            parts.source[_IS_DELETE] = deletes
+            merge = self._merger(parts.source, parts.on, txn_app_id, batch_id)
+            merge = merge.when_matched_delete(f"s.{_IS_DELETE}").when_matched_update(parts.values)
+            _execute(merge.when_not_matched_insert(parts.values, f"NOT s.{_IS_DELETE}"))
+        self._has_merged(before, txn_app_id, batch_id)
+
+    def merge_versions(
+        self,
+        rows: pa.Table,
+        kinds: pa.ChunkedArray,
+        keys: Sequence[str],
+        columns: tuple[str, str, str],
+        tracked: Sequence[str],
+        txn_app_id: str,
+        batch_id: int,
+    ) -> None:
+        """Close and insert versions of rows, as `backlog_spark.sinks.row_versions` makes them.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+        kinds : pyarrow.ChunkedArray of int
+            The kind of each row.
+        keys, columns, tracked : sequence of str
+            As of `versions_of`.
+
+        Raises
+        ------
+        CommitConflict
+            Nothing was written.
+        """
+        before, schema = self._table.version(), self._schema()
+        if rows.num_rows:
+            parts = MergeParts.of(rows, schema, keys)
+            parts.source[_KIND] = kinds
+            since, until, is_current = (parts.named(schema, name) for name in columns)
+            same = parts.same(schema, tracked)
+            on = (*parts.on, condition(same, f"t.{is_current}", f"s.{_KIND}"))
+            continued = {name: value for name, value in parts.values.items() if name != since}
+            closed = {until: parts.values[since], is_current: "false"}
+            merge = self._merger(parts.source, on, txn_app_id, batch_id)
+            merge = merge.when_matched_update(closed, f"s.{_KIND} IN ({CLOSING}, {DELETED})")
+            merge = merge.when_matched_update(continued, f"s.{_KIND} = {FIRST}")
+            _execute(merge.when_not_matched_insert(parts.values, f"s.{_KIND} IN ({FIRST}, {LATER})"))
+        self._has_merged(before, txn_app_id, batch_id)
+
+    def _merger(self, source: dict[str, Any], on: Sequence[str], txn_app_id: str, batch_id: int) -> TableMerger:
+        return self._table.merge(
+            pa.table(source),
+            " AND ".join(on),
+            source_alias="s",
+            target_alias="t",
+            # With a materialized source, its minimum and maximum keys let delta-rs skip files of the table.
+            streamed_exec=False,
+            writer_properties=_writer(self._schema()),
+            commit_properties=_commit(txn_app_id, batch_id),
+            post_commithook_properties=_NO_HOOKS,
+        )
+
+    def _has_merged(self, before: int, txn_app_id: str, batch_id: int) -> None:
         # delta-rs commits nothing for a merge without effect, but every batch must leave its id in the table.
         if self._table.version() == before:
-            self.append(schema.empty_table(), txn_app_id, batch_id)
+            self.append(self._schema().empty_table(), txn_app_id, batch_id)
         self._has_written()
 
     def look_after(self, *, merge: bool = True) -> None:
@@ -400,5 +426,8 @@ def _commit(txn_app_id: str, batch_id: int, **information: bool) -> CommitProper
     return CommitProperties(information or None, max_commit_retries=0, app_transactions=[transaction])
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _execute(merge: TableMerger) -> None:
+    try:
+        merge.execute()
+    except CommitFailedError:
+        raise CommitConflict(_CONFLICT) from None

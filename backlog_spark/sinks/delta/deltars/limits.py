@@ -1,4 +1,4 @@
-"""What delta-rs may write to a Delta table instead of Spark, and how much of it (pure).
+"""What delta-rs may write to a Delta table instead of Spark (pure).
 
 delta-rs commits a small batch in a few tenths of a second; Spark takes seconds. A large batch should not go through
 the driver. delta-rs gets only what it is known to write exactly as Spark does: the lists below name what is allowed,
@@ -16,31 +16,21 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    DateType,
-    DecimalType,
     DoubleType,
     FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
     StringType,
-    StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
+
+from backlog_spark.sinks.delta.constraints import CHECKS
+from backlog_spark.sinks.small_batches import COMPARABLE
 
 __all__ = [
     "CommitConflict",
-    "RowBudget",
     "has_exact_statistics",
     "in_range_of_int96",
-    "is_comparable",
     "refusal_of_creation",
     "refusal_of_store",
     "refusal_of_table",
@@ -66,18 +56,9 @@ _TRUE_MEANS_SPARK: Final = ("delta.enableChangeDataFeed", "delta.appendOnly")
 _PARTITION_TYPES: Final = ("boolean", "byte", "short", "integer", "long", "date", "string")
 # delta-rs treats longer decimals in partition columns as floating-point numbers.
 _EXACT_DIGITS: Final = 15
-_CONSTRAINT: Final = "delta.constraints."
 _FIELD_METADATA: Final = ("delta.", "__CHAR_VARCHAR_TYPE_STRING")
-_COMPARABLE: Final = (
-    BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType, TimestampNTZType,
-    TimestampType,
-)  # fmt: skip
 # Column names. Spark rejects some others, as Parquet does.
 _NAME: Final = re.compile(r"[\w.$@#:/+-]+")
-# Assumed bytes of a value of variable size, before a batch has been seen.
-_UNKNOWN_SIZE: Final = 256
-# How many times wider a batch may be than earlier ones.
-_SLACK: Final = 4
 
 
 class CommitConflict(Exception):
@@ -117,7 +98,7 @@ def refusal_of_table(
     for name in _TRUE_MEANS_SPARK:
         if configuration.get(name, "").lower() == "true":
             return f"the table has {name}"
-    if any(name.startswith(_CONSTRAINT) for name in configuration):
+    if any(name.startswith(CHECKS) for name in configuration):
         return "the table has constraints"
     columns = {field["name"]: field for field in fields}
     for name, field in columns.items():
@@ -183,7 +164,7 @@ def _refusal_of_type(type: DataType) -> str | None:
     if isinstance(type, MapType):
         inner = _refusal_of_type(type.keyType) or _refusal_of_type(type.valueType)
         return inner if type.valueContainsNull else "a value is NOT NULL"
-    if isinstance(type, (*_COMPARABLE, FloatType, DoubleType)) or type == StringType():
+    if isinstance(type, (*COMPARABLE, FloatType, DoubleType)) or type == StringType():
         return None
     return f"its type is {type.simpleString()}"
 
@@ -245,47 +226,3 @@ def refusal_of_store(
     if scheme in ("s3", "s3a", "s3n"):
         return None if storage_options else "storage_options are not set"
     return f"the store {scheme} is written by Spark alone"
-
-
-def is_comparable(type: DataType) -> bool:
-    """Whether Spark and Arrow compare keys and sequences of a type in the same way."""
-    # isinstance would not do: a string with a collation is a subclass. Floats have NaN and two zeros.
-    return isinstance(type, _COMPARABLE) or type == StringType()
-
-
-class RowBudget:
-    """How many rows of a batch may come to the driver.
-
-    Spark can limit the number of rows but not of bytes. So the limit in bytes is converted to rows, by the width of
-    the rows seen so far.
-
-    Parameters
-    ----------
-    most_rows, most_bytes : int
-        Maximum size of a small batch; 0 rows: no batch is small.
-    fields : sequence of StructField
-        Columns of a batch.
-    """
-
-    def __init__(self, most_rows: int, most_bytes: int, fields: Iterable[StructField]) -> None:
-        self.most_rows = most_rows
-        self.most_bytes = most_bytes
-        self._width = sum(_width(field.dataType) for field in fields) or 1
-
-    @property
-    def rows(self) -> int:
-        """Maximum number of rows of the next batch."""
-        return min(self.most_rows, self.most_bytes // self._width)
-
-    def shrink(self) -> None:
-        """Allow fewer rows from now on, as the driver could not collect a batch."""
-        self.most_rows //= 2
-
-    def take(self, rows: int, nbytes: int) -> None:
-        """Note the size of a batch in Arrow."""
-        if rows:
-            self._width = max(1, _SLACK * nbytes // rows)
-
-
-def _width(type: DataType) -> int:
-    return 16 if isinstance(type, _COMPARABLE) and not isinstance(type, BinaryType) else _UNKNOWN_SIZE

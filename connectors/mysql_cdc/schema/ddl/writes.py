@@ -145,7 +145,7 @@ def named_for_people(text: str, default: str) -> list[str]:
     found: list[set[str]] = []
     for plain in without_values(text):
         names = [name for listed in _FOLLOWS.findall(" ".join(plain.split())) for name in _TABLE.findall(listed)]
-        names = [name for name in names if name.lower() not in _NO_TABLE and not name[0].isdigit()]
+        names = [name for name in names if name.lower() not in _NO_TABLE and not name[0].isdecimal()]
         found.append({".".join(filter(None, parts(name, default))) for name in names})
     # A name in one reading may be part of a value in another.
     return sorted(set.intersection(*found)) if found else []

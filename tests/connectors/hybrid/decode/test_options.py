@@ -9,9 +9,9 @@ import pytest
 
 from backlog_spark.connectors.hybrid.decode import FORMATS, DecodeOptions, parse
 from backlog_spark.connectors.hybrid.decode.patterns import Pattern
-from backlog_spark.connectors.hybrid.decode.schema_registry import RegistryOptions
 from backlog_spark.connectors.hybrid.decode.texts import Formats
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.schema_registry import RegistryOptions
 
 
 def test_defaults_are_those_of_spark() -> None:
@@ -44,12 +44,6 @@ def test_all() -> None:
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(found)) == found
     assert found.formats.timestamp is None
-
-
-def test_prefix() -> None:
-    assert parse({"keyFormat": "avro", "avroSchema": '"x"', "valueFormat": "json"}, "key").format == "avro"
-    with pytest.raises(SettingError, match="keyFormat"):
-        parse({"valueFormat": "json"}, "key")
 
 
 REGISTRY = {"valueFormat": "avro", "schema.registry.url": "https://a:1/,https://b:2"}
@@ -144,4 +138,5 @@ def test_tls_files_without_tls() -> None:
 
 
 def test_names() -> None:
-    assert FORMATS == ("json", "avro", "csv", "raw")
+    changes = ("debezium", "debezium-avro-confluent", "canal", "maxwell")
+    assert ("json", "avro", "protobuf", "csv", *changes, "raw") == FORMATS

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import io
 import json
 import pickle
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fastavro.utils import generate_many
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from backlog_spark.connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
-from backlog_spark.connectors.hybrid.decode.schema_registry import Registry, RegistryOptions
+from backlog_spark.connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse, schemaOf
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.schema_registry import Registry, RegistryOptions
 from backlog_spark.spi.user_options import UserOptions
 
 from .avro_cases import written
@@ -108,7 +113,7 @@ def test_temporary_failures(server: RegistryServer) -> None:
 
 def test_permanent_failures(server: RegistryServer) -> None:
     server.failures = [500] * 9
-    with pytest.raises(BacklogError, match=r"did not give schema 1 in 3 tries: .* answers 500"):
+    with pytest.raises(BacklogError, match=r"did not answer for schema 1 in 3 tries: .* answers 500"):
         registry(server.url).schema(1)
     assert len(server.requests) == 3
 
@@ -185,7 +190,7 @@ def test_the_next_registry_is_asked(server: RegistryServer) -> None:
         taken.bind(("127.0.0.1", 0))  # not listening
         dead = f"http://localhost:{taken.getsockname()[1]}"
         assert registry(f"{dead}, {server.url}").schema(1) == OLD
-        with pytest.raises(BacklogError, match=r"did not give schema 1 in 3 tries: .*refused"):
+        with pytest.raises(BacklogError, match=r"did not answer for schema 1 in 3 tries: .*refused"):
             registry(dead).schema(1)
 
 
@@ -197,13 +202,64 @@ def test_the_next_registry_is_asked(server: RegistryServer) -> None:
         ([], "has an undocumented form"),
         ({"schema": "{"}, "has an undocumented form"),
         ({"schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF"),
-        ({"schema": "{}", "references": [{"name": "x"}]}, "refers to other schemas"),
+        ({"schema": "{}", "references": [{"name": "x"}]}, "has an undocumented form"),
+        (
+            {"schema": "{}", "references": [{"subject": "x", "version": 1}]},
+            "answers 404 for schema 2: Subject not found",
+        ),
     ],
 )
 def test_malformed_answers(server: RegistryServer, answer: Any, why: str) -> None:
     server.schemas[2] = answer
     with pytest.raises(BacklogError, match=why):
         registry(server.url).schema(2)
+
+
+WRAPPED: list[Callable[[Any], Any]] = [lambda t: t, lambda t: ["null", t], lambda t: {"type": "array", "items": t}]
+
+
+@given(st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_schemas_that_refer_to_others(server: RegistryServer, data: st.DataObject) -> None:
+    """Each names earlier ones, by full names, or short ones within a namespace. fastavro resolves them too."""
+    some_of = data.draw(st.sampled_from([[""], ["n", "n.m"]]))  # no type of a namespace can name one of none
+    spaces = data.draw(st.lists(st.sampled_from(some_of), min_size=2, max_size=5))
+    named: dict[str, Any] = {}
+    for index, space in enumerate(spaces):
+        inner = {"type": "record", "name": f"I{index}", "fields": [{"name": "i", "type": "int"}]}
+        fields, subjects = [{"name": "own", "type": inner}], set()
+        for other in data.draw(st.lists(st.integers(0, index - 1), max_size=3)) if index else []:
+            names = [f"{letter}{other}" for letter in "TI"]  # the schema, and a type within it
+            if spaces[other] != space or data.draw(st.booleans()):
+                names = [f"{spaces[other]}.{name}".lstrip(".") for name in names]
+            kind = data.draw(st.sampled_from(WRAPPED))(data.draw(st.sampled_from(names)))
+            fields.append({"name": f"f{len(fields)}", "type": kind})
+            subjects.add(f"T{other}")
+        main = {"type": "record", "name": f"T{index}", "namespace": space, "fields": fields}
+        server.subjects[f"T{index}"] = 100 + index
+        server.add(100 + index, main, references=[{"name": s, "subject": s, "version": 1} for s in sorted(subjects)])
+        parsed = fastavro.parse_schema(main, named)
+    some = registry(server.url)
+    schema = schemaOf(some.schema(100 + index))
+    made = decoder(parse({"valueFormat": "avro", "schema.registry.url": server.url}), schema)
+    values = list(generate_many(parsed, 3))
+    records = []
+    for value in values:
+        out = io.BytesIO(b"\0" + (100 + index).to_bytes(4, "big"))
+        out.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(out, parsed, value)
+        records.append(out.getvalue())
+    found = pa.table(made.decode(pa.array(records)).columns, schema=schema)
+    assert found.to_pylist() == values
+
+
+def test_a_type_that_contains_itself_in_another_schema(server: RegistryServer) -> None:
+    server.subjects["R"] = 200
+    tree = {"type": "record", "name": "Tree", "fields": [{"name": "next", "type": ["null", "Tree"]}]}
+    server.add(200, tree)
+    server.add(201, schema(("t", "Tree")), references=[{"name": "Tree", "subject": "R", "version": 1}])
+    with pytest.raises(BacklogError, match="the Avro type Tree contains itself"):
+        schemaOf(registry(server.url).schema(201))
 
 
 def test_login() -> None:
@@ -295,7 +351,7 @@ def test_tls_with_a_certificate_of_the_client(authority: Authority) -> None:
         server.add(1, OLD)
         some = pickle.loads(pickle.dumps(registry(server.url, **ca, **own)))
         assert some.schema(1) == OLD
-        with pytest.raises(BacklogError, match="did not give schema 1"):
+        with pytest.raises(BacklogError, match="did not answer for schema 1"):
             registry(server.url, **ca).schema(1)
         for password in ("", "secret"):
             wrong = {**own, "schema.registry.ssl.key.password": password}

@@ -2,14 +2,23 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
-from backlog_spark.connectors.hybrid.files.listing import expand_braces, list_files, split_paths
+from backlog_spark.common.fsspec_stores import FsspecStore
+from backlog_spark.common.stores import LocalStore, store_of
+from backlog_spark.connectors.hybrid.files.found import gathered
+from backlog_spark.connectors.hybrid.files.listing import Listed, expand_braces, split_paths, walk_files
 from backlog_spark.connectors.hybrid.files.partitioning import values_in
-from backlog_spark.connectors.hybrid.files.stores import FsspecStore, LocalStore, store_of
 from backlog_spark.errors import BacklogError, SettingError
+
+
+def list_files(*arguments: Any, **options: Any) -> list[Listed]:
+    """In reading order."""
+    found = {file.found.path: file for file in walk_files(*arguments, **options)}
+    return [found[path] for path in gathered(found.values(), ["modified", "path"]).column("path").to_pylist()]
 
 
 def put(root: Path, *names: str) -> None:

@@ -6,18 +6,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from backlog_spark.common.stores import FileFound, LocalStore, store_of
 from backlog_spark.connectors.hybrid.files import FilePhase
 from backlog_spark.connectors.hybrid.files.entries import DataFile
+from backlog_spark.connectors.hybrid.files.found import gathered
 from backlog_spark.connectors.hybrid.files.listing import Listed
 from backlog_spark.connectors.hybrid.files.manifest import read_manifest, write_manifest
-from backlog_spark.connectors.hybrid.files.stores import FileFound, LocalStore, store_of
 from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError
 
-FILES = [
+_LISTED = [
     Listed(FileFound(f"/data/day={i % 7}/part-{i:06d}.parquet", False, 1_000 + i, str(10**18 + i), float(i)), 5)
     for i in range(100_000)
 ]
+FILES = gathered(_LISTED, ["modified", "path"])
 
 
 @pytest.mark.parametrize("url", ["{tmp}/meta", "memory://manifests/meta"])
@@ -39,18 +41,18 @@ def test_planning_over_a_hundred_thousand_files_opens_none(tmp_path: Path) -> No
     assert len(json.dumps(end)) < 1_000
     # None of them exists.
     pieces = [piece for partition in phase.partitions(start, end) for piece in partition.pieces]
-    assert [piece.file.path for piece in pieces] == [file.found.path for file in FILES]
+    assert [piece.file.path for piece in pieces] == [file.found.path for file in _LISTED]
     assert phase.next(end, Limit(), 0).is_finished
 
 
 def test_the_same_list_has_the_same_name_and_another_has_another(tmp_path: Path) -> None:
-    names = {write_manifest(LocalStore(), str(tmp_path), FILES[:n]) for n in (10, 10, 11)}
+    names = {write_manifest(LocalStore(), str(tmp_path), FILES.slice(0, n)) for n in (10, 10, 11)}
     assert len(names) == 2
     assert {path.name for path in tmp_path.iterdir()} == {f"files-{name}.parquet" for name in names}
 
 
 def test_a_list_that_is_gone_or_damaged(tmp_path: Path) -> None:
-    name = write_manifest(LocalStore(), str(tmp_path), FILES[:10])
+    name = write_manifest(LocalStore(), str(tmp_path), FILES.slice(0, 10))
     path = tmp_path / f"files-{name}.parquet"
     data = path.read_bytes()
     for broken in (data[:-1], data[:100] + b"x" + data[101:], b""):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backlog_spark.connectors.hybrid.files import FilePhase
-from backlog_spark.connectors.hybrid.phases import METADATA, Columns, Limit
+from backlog_spark.connectors.hybrid.phases import METADATA, OF_HISTORY, Columns, Limit
 from backlog_spark.errors import BacklogError, SettingError
 
 from .reading import bag, batches_between, rows_between, rows_of, steps
@@ -174,7 +174,9 @@ def test_columns_of_directories_and_file_metadata(tmp_path: Path) -> None:
     declared = pa.schema([("kind", pa.string()), ("id", pa.int64()), ("year", pa.int16())])
     source = phase(tmp_path)
     found = rows_of(source, Columns(declared, tuple(METADATA)))
-    none = dict.fromkeys(METADATA)
+    sizes = [row.pop("_metadata")["file_size"] for row in found]
+    assert sizes == [Path(row["_file"]).stat().st_size for row in found]
+    none = dict.fromkeys(set(METADATA) - {"_metadata"}) | OF_HISTORY
     data = tmp_path / "data"
     assert found == [
         none

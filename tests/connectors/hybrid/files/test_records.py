@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from backlog_spark.connectors.hybrid.files import records
 from backlog_spark.connectors.hybrid.files.formats import Unreadable
-from backlog_spark.connectors.hybrid.files.options import CsvOptions
 from backlog_spark.connectors.hybrid.files.records import csv_records, ends_by_return, line_records, lines
+from backlog_spark.connectors.hybrid.files.textoptions import CsvOptions
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b"\r\n", b"\r", b"d" * 20, "ü".encode()])).map(b"".join)
 FIELD = st.text(st.sampled_from('a,"\n\r\\ ü'), max_size=6)
@@ -48,7 +48,7 @@ def test_line_ends_blank_lines_and_the_mark_at_the_beginning() -> None:
 
 
 def of_csv(data: bytes, block: int = 1 << 20, **options: object) -> list[bytes]:
-    given = CsvOptions(**options)  # type: ignore[arg-type]
+    given = CsvOptions(**{"multi_line": True, **options})  # type: ignore[arg-type]
     returns = None if given.splits_at_lines else partial(ends_by_return, options=given)
     return [r for found in csv_records(lines(pa.BufferReader(data), 0, None, block, returns), given) for r in found]
 

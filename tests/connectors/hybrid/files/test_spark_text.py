@@ -55,6 +55,8 @@ def test_json_lines_have_any_end(spark: SparkSession, tmp_path: Path, end: bytes
         b'1,a\r\n2,"b\rc"\r\n3,d\r\n',
         b'0,x\n1,"a\rb"\n2,c\rd\n3,e',
         b'1,a\r2,"never\rclosed',
+        b" \n1,a\n\t\n2,b\n\n \t \n,\n3,c\n ",
+        b"\r\n1,a\r\n\r\n \r\n2,b\r\n",
     ],
 )
 def test_csv_has_the_line_ends_that_spark_finds(
@@ -62,7 +64,7 @@ def test_csv_has_the_line_ends_that_spark_finds(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_bytes(data)
-    options = {"header": header, "multiLine": multi_line}
+    options = {"header": header, "multiLine": multi_line, "enforceSchema": "true"}
     assert ours(tmp_path, "csv", **options) == by_spark(spark, tmp_path, "csv", **options)
 
 

@@ -150,7 +150,7 @@ def test_csv_every_row_once_with_newlines_in_quotes(files: list[list[str]], limi
             writer.writerows([row["id"], row["name"]] for row in rows)
             (root / f"data/{number}.csv").write_text(sink.getvalue())
             written += rows
-        source = phase(root, "csv", CsvLines, header=str(header).lower())
+        source = phase(root, "csv", CsvLines, header=str(header).lower(), multiLine="true")
         assert bag(rows_of(source, Columns(SCHEMA), [limit])) == bag(written)
 
 
@@ -159,7 +159,7 @@ def test_csv_is_split_only_where_every_line_is_a_record(tmp_path: Path) -> None:
     text = "id,name\n" + "".join(f"{i},name {i}\n" for i in range(5_000))
     (tmp_path / "data/day=2024-01-31/a.csv").write_text(text)
     counts = []
-    for options in ({}, {"multiLine": "false"}, {"quote": ""}):
+    for options in ({"multiLine": "true"}, {}, {"multiLine": "true", "quote": ""}):
         source = phase(tmp_path, "csv", CsvLines, filePartitionBytes="8k", header="true", **options)
         found = rows_of(source, Columns(pa.schema([*SCHEMA, ("day", pa.string())])))
         assert found == [{"id": i, "name": f"name {i}", "day": "2024-01-31"} for i in range(5_000)]
@@ -169,16 +169,74 @@ def test_csv_is_split_only_where_every_line_is_a_record(tmp_path: Path) -> None:
     assert counts[1] == counts[2] > 5
 
 
-def test_a_header_of_other_columns_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("multi_line", ["false", "true"])
+def test_columns_match_the_header_of_their_file(tmp_path: Path, multi_line: str) -> None:
+    (tmp_path / "data/town=x").mkdir(parents=True)
+    headers = ["id,name", "NAME,id", 'more,"iD", name,more,town', "name,id"]
+    written = []
+    for number, header in enumerate(headers):
+        names = [name.strip().strip('"').lower() for name in header.split(",")]
+        rows = [{"id": number * 1000 + i, "name": f"name {i}"} for i in range(200)]
+        lines = [",".join(str(row.get(name, "?")) for name in names) for row in rows]
+        begin = b"\xef\xbb\xbf\n\n" if number % 2 else b""
+        data = begin + "\r\n".join([header, *lines]).encode()
+        (tmp_path / f"data/town=x/{number}.csv").write_bytes(data)
+        written += [{**row, "town": "x"} for row in rows]
+    (tmp_path / "data/town=x/blank.csv").write_bytes(b"\n\n")
+    declared = Columns(pa.schema([*SCHEMA, ("town", pa.string())]))
+    for limit in (None, 1, 90):
+        source = phase(tmp_path, "csv", CsvLines, header="true", filePartitionBytes="1k", multiLine=multi_line)
+        assert bag(rows_of(source, declared, [limit])) == bag(written)
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("id,nam", r"a\.csv: the header has no column name\. It is id, nam; declared are id, name\."),
+        ("id;name", r"the header has no column id, name\. It is id;name"),
+        ("id,ID,name", r"the header has id more than once\. It is id, ID, name"),
+    ],
+)
+def test_a_header_that_contradicts_the_schema_is_refused(tmp_path: Path, header: str, problem: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text(header + "\n1,x\n")
+    source = phase(tmp_path, "csv", CsvLines, header="true")
+    source.open(Columns(SCHEMA))
+    with pytest.raises(BacklogError, match=problem) as caught:
+        source.check()
+    assert "enforceSchema=true" in caught.value.hint
+    with pytest.raises(BacklogError, match=problem):
+        rows_of(phase(tmp_path, "csv", CsvLines, header="true"), Columns(SCHEMA))
+
+
+def test_columns_match_by_position_on_demand(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_text("\n\nID,name\n1,x\n")
-    source = phase(tmp_path, "csv", CsvLines, header="true")
+    source = phase(tmp_path, "csv", CsvLines, header="true", enforceSchema="true")
     assert rows_of(source, Columns(SCHEMA)) == [{"id": 1, "name": "x"}]
     assert "header" not in caplog.text
     (tmp_path / "data/a.csv").write_text("name,id\n1,x\n")
-    source = phase(tmp_path, "csv", CsvLines, header="true")
+    source = phase(tmp_path, "csv", CsvLines, header="true", enforceSchema="true")
     assert rows_of(source, Columns(SCHEMA)) == [{"id": 1, "name": "x"}]
     assert "its header is ['name', 'id']" in caplog.text
+
+
+@pytest.mark.parametrize("chosen", [{"multiLine": "true"}, {"enforceSchema": "false"}, {}])
+def test_a_position_of_a_version_with_other_defaults_is_refused(tmp_path: Path, chosen: dict[str, str]) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("id,name\n1,x\n")
+    source = phase(tmp_path, "csv", CsvLines, header="true", **chosen)
+    source.open(Columns(SCHEMA))
+    former = {name: value for name, value in source.begin({}).items() if name != "csvDefaults"}
+    missing = "enforceSchema" if "multiLine" in chosen else "multiLine"
+    with pytest.raises(BacklogError, match=rf"{missing} = 'false': is a new default: .* Set {missing}=true to go on"):
+        source.next(former, Limit(), 0)
+    both = {"multiLine": "false", "enforceSchema": "true", **chosen}
+    source = phase(tmp_path, "csv", CsvLines, header="true", **both)
+    source.open(Columns(SCHEMA))
+    end = source.next(former, Limit(), 0).position
+    assert "csvDefaults" not in end
+    assert rows_between(source, former, end) == [{"id": 1, "name": "x"}]
 
 
 @dataclass(frozen=True)

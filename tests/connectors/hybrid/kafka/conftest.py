@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from backlog_spark.connectors.hybrid.kafka import client
 from servers.kafka import KafkaServer
 
 from .broker import PASSWORD, USER, Broker
@@ -16,6 +17,12 @@ def broker() -> Iterator[Broker]:
     options = {"message.timestamp.after.max.ms": str(2**62), "log.cleaner.backoff.ms": "100"}
     with KafkaServer(protocols=["SASL_PLAINTEXT"], users={USER: PASSWORD}, options=options) as server:
         yield Broker(server)
+
+
+@pytest.fixture
+def one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that seems to be gone is gone, without the wait of 3 s."""
+    monkeypatch.setattr(client, "_LOOKS_S", ())
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from backlog_spark.connectors.hybrid.kafka.backlog import Flag, Thresholds
+from backlog_spark.connectors.hybrid.kafka.backlog import Flag, OffsetThresholds
 
 from .broker import Broker, step
 
-LAG = Thresholds(lag_ms=1000, lag_leave_ms=400)
-COUNT = Thresholds(offsets=100, offsets_leave=50)
-BOTH = Thresholds(lag_ms=1000, lag_leave_ms=400, offsets=100, offsets_leave=50)
-NONE = Thresholds()
+LAG = OffsetThresholds(lag_ms=1000, lag_leave_ms=400)
+COUNT = OffsetThresholds(offsets=100, offsets_leave=50)
+BOTH = OffsetThresholds(lag_ms=1000, lag_leave_ms=400, offsets=100, offsets_leave=50)
+NONE = OffsetThresholds()
 # None: the very start.
 IN, OUT, START = Flag(True, 7), Flag(False, 7), None
 
@@ -58,7 +58,7 @@ def _oldest(age_ms: int) -> Callable[[int], bool]:
         (NONE, IN, 10**9, 10**9, False),
     ],
 )
-def test_truth_table(rule: Thresholds, flag: Flag | None, unread: int, age_ms: int, expected: bool) -> None:
+def test_truth_table(rule: OffsetThresholds, flag: Flag | None, unread: int, age_ms: int, expected: bool) -> None:
     found = rule.next(flag, unread, _oldest(age_ms), 5000.5)
     # What stays is the same, since the same time: a position that has not changed must be equal.
     assert found == (flag if flag is not None and flag.is_backlog == expected else Flag(expected, 5000))
@@ -75,7 +75,7 @@ def test_truth_table(rule: Thresholds, flag: Flag | None, unread: int, age_ms: i
     ],
 )
 def test_a_flag_stays_for_a_while(flag: Flag | None, now_ms: int, expected: bool) -> None:
-    rule = Thresholds(offsets=10, offsets_leave=5, min_stay_ms=2000)
+    rule = OffsetThresholds(offsets=10, offsets_leave=5, min_stay_ms=2000)
     wanted = 11 if flag is None or not flag.is_backlog else 0
     assert rule.next(flag, wanted, _oldest(0), now_ms).is_backlog is expected
 
@@ -87,7 +87,7 @@ def test_brokers_are_asked_only_if_the_answer_decides() -> None:
     assert BOTH.next(OUT, 0, never, 0) == OUT
     assert BOTH.next(OUT, 101, never, 0).is_backlog
     assert COUNT.next(OUT, 1, never, 0) == OUT
-    assert Thresholds(lag_ms=1, min_stay_ms=10).next(OUT, 1, never, 16) == OUT
+    assert OffsetThresholds(lag_ms=1, min_stay_ms=10).next(OUT, 1, never, 16) == OUT
 
 
 DAY = 86_400_000

@@ -119,6 +119,7 @@ def test_retention_in_the_middle_of_a_read(broker: Broker, caplog: pytest.LogCap
         assert offsets[-100:] == list(range(2900, 3000))
 
 
+@pytest.mark.usefixtures("one_look")
 def test_a_topic_that_was_deleted(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     kept = broker.topic()
     gone = broker.topic(2, name=f"{kept}-gone")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.connectors.hybrid.kafka.backlog import Thresholds
+from backlog_spark.connectors.hybrid.kafka.backlog import OffsetThresholds
 from backlog_spark.connectors.hybrid.kafka.offsets import EARLIEST, LATEST
 from backlog_spark.connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
-from backlog_spark.connectors.hybrid.kafka.security import parse_jaas
+from backlog_spark.connectors.hybrid.kafka.properties import Properties
 from backlog_spark.errors import SettingError
+from backlog_spark.sinks.kafka.properties import ProducerProperties
+from backlog_spark.spi.kafka_jaas import parse_jaas
+from backlog_spark.spi.kafka_security import SECURITY_NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
 PLAIN = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
@@ -31,7 +38,7 @@ def test_defaults() -> None:
     assert found.starting == Boundary("startingOffsets", everywhere=EARLIEST)
     assert (found.ending, found.from_files, found.overlap_ms, found.dedup_key) == (None, False, 0, ())
     assert (found.min_partitions, found.fail_on_data_loss, found.include_headers) == (None, True, False)
-    assert (found.drop_tombstones, found.thresholds, found.poll_timeout_ms) == (False, Thresholds(), 120_000)
+    assert (found.drop_tombstones, found.thresholds, found.poll_timeout_ms) == (False, OffsetThresholds(), 120_000)
     assert found.properties.servers == "a:1,b:2"
     assert found.properties.read_committed
 
@@ -86,19 +93,19 @@ def test_boundaries(options: dict[str, str], starting: dict[str, Any], ending: B
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"backlogLagThreshold": "5 min"}, Thresholds(lag_ms=300_000, lag_leave_ms=150_000)),
+        ({"backlogLagThreshold": "5 min"}, OffsetThresholds(lag_ms=300_000, lag_leave_ms=150_000)),
         (
             {"backlogLagThreshold": "5 min", "backlogLagLeaveThreshold": "0 s", "backlogMinStay": "2 s"},
-            Thresholds(lag_ms=300_000, lag_leave_ms=0, min_stay_ms=2000),
+            OffsetThresholds(lag_ms=300_000, lag_leave_ms=0, min_stay_ms=2000),
         ),
-        ({"backlogOffsetsThreshold": "9"}, Thresholds(offsets=9, offsets_leave=4)),
+        ({"backlogOffsetsThreshold": "9"}, OffsetThresholds(offsets=9, offsets_leave=4)),
         (
             {"backlogOffsetsThreshold": "9", "backlogOffsetsLeaveThreshold": "9"},
-            Thresholds(offsets=9, offsets_leave=9),
+            OffsetThresholds(offsets=9, offsets_leave=9),
         ),
     ],
 )
-def test_thresholds(options: dict[str, str], expected: Thresholds) -> None:
+def test_thresholds(options: dict[str, str], expected: OffsetThresholds) -> None:
     assert _parse(**options).thresholds == expected
 
 
@@ -228,14 +235,21 @@ def test_nothing_shows_a_secret() -> None:
     ("options", "expected"),
     [
         ({"kafka.security.protocol": "TLS"}, "'TLS': is none of PLAINTEXT, SSL"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism = 'GSSAPI': is none of PLAIN"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism = 'GSSAPI': is Kerberos .*backlog_when"),
         (PLAIN, "kafka.sasl.jaas.config = None: .* needs a user and a password"),
         ({**LOGIN, "kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config is given too"),
         ({"kafka.sasl.password": "s3cret"}, "no meaning with kafka.security.protocol=PLAINTEXT. Set .*SASL_SSL"),
         ({"kafka.ssl.ca.location": "f"}, "kafka.ssl.ca.location = .*no meaning with .*=PLAINTEXT"),
-        ({**LOGIN, "kafka.ssl.truststore.location": "f.jks"}, "'JKS': .* only Java can read. Write it as PEM"),
+        (
+            {**LOGIN, "kafka.ssl.truststore.location": "f.jks"},
+            "'JKS': .* only Java can read. Write .* `keytool -list -rfc -keystore f.jks > f.pem`",
+        ),
         ({**LOGIN, "kafka.ssl.keystore.type": "PKCS12"}, "keystore.type = 'PKCS12'"),
-        ({**LOGIN, "kafka.ssl.truststore.password": "s3cret"}, "PEM has no password"),
+        ({**LOGIN, "kafka.ssl.truststore.password": "s3cret"}, "ssl.truststore.type = 'JKS'"),
+        (
+            {**LOGIN, "kafka.ssl.keystore.password": "s3cret", "kafka.ssl.keystore.type": "PEM"},
+            "kafka.ssl.keystore.password = .*has none. Leave it out. The key's",
+        ),
         ({**LOGIN, "kafka.ssl.key.location": "f"}, "private key is given without its certificate"),
         ({**LOGIN, "kafka.ssl.endpoint.identification.algorithm": "x"}, "neither https nor none"),
         (
@@ -273,3 +287,20 @@ def test_properties_have_librdkafkas_names() -> None:
     }
     native = KafkaOptions.parse({**BASE, "kafka.queued.min.messages": "5"}).properties
     assert native.for_librdkafka() == {"queued.min.messages": "5"}
+
+
+@pytest.mark.parametrize("side", ["consumer", "producer"])
+def test_each_property_of_javas_client_is_taken_or_has_a_next_step(spark: SparkSession, side: str) -> None:
+    config = getattr(spark._jvm.org.apache.kafka.clients, side)
+    names = {"consumer": "ConsumerConfig", "producer": "ProducerConfig"}
+    parse = {"consumer": Properties.parse, "producer": ProducerProperties.parse}[side]
+    told = {}
+    for name in sorted(getattr(config, names[side]).configNames()):
+        if name not in SECURITY_NAMES:
+            with contextlib.suppress(SettingError):
+                parse({"kafka.bootstrap.servers": "a:1", f"kafka.{name}": "1"})
+                continue
+            with pytest.raises(SettingError) as caught:
+                parse({"kafka.bootstrap.servers": "a:1", f"kafka.{name}": "1"})
+            told[name] = str(caught.value)
+    assert {name: text for name, text in told.items() if "no such property" in text} == {}

@@ -103,6 +103,7 @@ def test_missing_boundaries(broker: Broker, options: dict[str, str], expected: s
         broker.phase(subscribe=topic, **given).begin({})
 
 
+@pytest.mark.usefixtures("one_look")
 def test_a_pattern_that_matches_no_topic(broker: Broker) -> None:
     topic = broker.topic()
     pattern = topic[1:]  # matches within the name, and not the name
@@ -114,6 +115,7 @@ def test_a_pattern_that_matches_no_topic(broker: Broker) -> None:
     broker.phase(subscribePattern=f".{pattern}").check()
 
 
+@pytest.mark.usefixtures("one_look")
 def test_missing_topics(broker: Broker) -> None:
     topic = broker.topic()
     with pytest.raises(BacklogError, match=r"has no no-such-topic\. Create it, or correct subscribe"):

@@ -81,7 +81,8 @@ def test_some_columns_in_another_order_and_metadata(broker: Broker) -> None:
     assert batch.schema == pa.schema([*columns, *METADATA.items()])
     assert batch.to_pylist() == [
         {
-            **{"offset": 0, "value": b"a", "_phase": "kafka", "_file": None, "_topic": topic, "_partition": 0},
+            **dict.fromkeys(METADATA),
+            **{"offset": 0, "value": b"a", "_phase": "kafka", "_topic": topic, "_partition": 0},
             **{"_offset": 0, "_timestamp": _at(T0), "_key": b"k"},
         }
     ]
@@ -324,3 +325,18 @@ def test_compressed_records(broker: Broker, codec: str) -> None:
     topic = broker.topic(compression_type=codec)
     broker.send(topic, ["a" * 1000, "b"])
     assert _values(_everything(broker.phase(subscribe=topic))) == ["a" * 1000, "b"]
+
+
+def test_columns_of_the_key(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.send(topic, ['{"v":1}', None, '{"v":2}'], key=b'{"id":7}')
+    broker.send(topic, ['{"v":3}'])
+    schema = pa.schema([("v", pa.int32()), ("k_id", pa.int64())])
+    made = decoder(parse({"valueFormat": "json", "keyFormat": "json", "keyFieldsPrefix": "k_"}), schema)
+    for tombstones, values in (("null", [1, None, 2, 3]), ("drop", [1, 2, 3])):
+        phase = broker.phase(schema, ("_key",), made, subscribe=topic, tombstones=tombstones)
+        start = phase.begin({})
+        rows = read(phase, start, step(phase, start).position)
+        assert [row["v"] for row in rows] == values
+        assert [row["k_id"] for row in rows] == [7] * (len(values) - 1) + [None]
+        assert [row["_key"] for row in rows] == [b'{"id":7}'] * (len(values) - 1) + [None]

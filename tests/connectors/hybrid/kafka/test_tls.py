@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +14,10 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from servers.kafka import KafkaServer
 
 from .broker import Broker, read, step
@@ -113,6 +116,43 @@ def test_certificates_of_both_sides(secured: Broker, authority: Authority) -> No
         "kafka__ssl__truststore__type": "PEM",
         "kafka__ssl__truststore__location": str(authority.file),
     }
+    assert _values(secured, "SSL", **given) == [b"a"]
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_javas_stores_by_the_commands_of_the_errors(
+    secured: Broker, authority: Authority, tmp_path: Path, kind: str
+) -> None:
+    def keytool(command: str, *more: str) -> None:
+        given = ["keytool", f"-{command}", "-storepass", _KEY_PASSWORD, "-noprompt", *more]
+        subprocess.run(given, check=True, capture_output=True, timeout=60)
+
+    made, p12 = authority.store("java"), tmp_path / "made.p12"
+    key = serialization.load_pem_private_key(made.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    encryption = serialization.BestAvailableEncryption(_KEY_PASSWORD.encode())
+    certificate = x509.load_pem_x509_certificate(made.read_bytes())
+    p12.write_bytes(pkcs12.serialize_key_and_certificates(b"me", key, certificate, None, encryption))
+    trust, store = tmp_path / "the trust.jks", tmp_path / "store.jks"
+    keytool("importcert", "-keystore", str(trust), "-storetype", kind, "-alias", "ca", "-file", str(authority.file))
+    keytool(
+        "importkeystore", "-srckeystore", str(p12), "-srcstorepass", _KEY_PASSWORD, "-destkeystore", str(store),
+        "-deststoretype", kind,
+    )  # fmt: skip
+    given: dict[str, str] = {}
+    for name, path in (("truststore", trust), ("keystore", store)):
+        javas = {"location": str(path), "type": kind, "password": _KEY_PASSWORD}
+        with pytest.raises(
+            SettingError, match=f"kafka.ssl.{name}.type = '{kind}': is a store that only Java"
+        ) as caught:
+            _values(secured, "SSL", **{f"kafka__ssl__{name}__{each}": value for each, value in javas.items()})
+        for command in re.findall("`(.+?)`", str(caught.value)):
+            # The passwords of a new store are asked for twice, before that of the old one.
+            asked = f"{_KEY_PASSWORD}\n" * 3
+            subprocess.run(command, shell=True, check=True, input=asked, text=True, capture_output=True, timeout=60)
+        said = dict(re.findall(r"(kafka\.ssl\.\w+\.(?:type|location))=(PEM|.+?\.pem)(?=[. ])", str(caught.value)))
+        given |= {setting.replace(".", "__"): value for setting, value in said.items()}
+    assert len(given) == 4
     assert _values(secured, "SSL", **given) == [b"a"]
 
 

@@ -272,7 +272,7 @@ def test_a_chunk_that_is_large_goes_on_as_it_is_read(mysql: MySQLServer, monkeyp
     for ahead, is_over in ((10**6, True), (10, False)):
         monkeypatch.setattr(snapshot, "_AHEAD", ahead)
         monkeypatch.setattr(snapshot, "_large", [])
-        monkeypatch.setattr(workers, "_idle", None)
+        monkeypatch.setattr(workers, "_idle", {})
         batches = stream.read(partition)
         found = next(batches).to_pylist()
         assert reads(mysql, "vals.long") is not is_over

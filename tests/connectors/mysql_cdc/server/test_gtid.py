@@ -42,7 +42,22 @@ def test_the_servers_own_form() -> None:
     assert str(GtidSet("")) == ""
 
 
-@pytest.mark.parametrize("text", ["nonsense", f"{A}", f"{A}:x", f"{A}:tag", f"{A}:1-3:tag", f"{A}:t-g:1", "1-2-3:4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        f"{A}",
+        f"{A}:x",
+        f"{A}:tag",
+        f"{A}:1-3:tag",
+        f"{A}:t-g:1",
+        "1-2-3:4",
+        f"{A}:5-3",
+        f"{A}:0",
+        f"{A}:1-{2**63}",
+        f"{A}:" + "9" * 9999,
+    ],
+)
 def test_what_is_no_gtid_set_is_refused(text: str) -> None:
     with pytest.raises(BacklogError):
         GtidSet(text)

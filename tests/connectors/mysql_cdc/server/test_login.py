@@ -1,11 +1,13 @@
-"""Passwords from files and variables, and TLS, on real servers."""
+"""Passwords and where they come from, and TLS, on real servers."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import ssl
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,89 @@ def test_passwords_from_elsewhere(secured: MySQLServer, tmp_path: Path, monkeypa
         check({**given(secured, "plain", password=""), "passwordFile": str(file)})
 
 
+@pytest.fixture
+def rotating(secured: MySQLServer, tmp_path: Path) -> Callable[[str], Path]:
+    """Sets the password of a user, ends its connections, and gives a file with the password."""
+    file = tmp_path / "rotating"
+    secured.execute("CREATE OR REPLACE USER rotating")
+    secured.execute("GRANT SELECT ON safe.t TO rotating")
+    secured.execute("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO rotating")
+
+    def rotate(password: str) -> Path:
+        secured.execute("SET PASSWORD FOR rotating = PASSWORD(%s)", (password,))
+        file.write_text(f"{password}\n", encoding="utf-8")
+        secured.execute("KILL CONNECTION USER rotating")
+        return file
+
+    return rotate
+
+
+@pytest.mark.parametrize("origin", ["passwordFile", "passwordCommand", "passwordFunction"])
+def test_a_password_that_changes(
+    secured: MySQLServer, rotating: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    file = rotating(f"{SECRET} 1")
+    (tmp_path / "own_passwords.py").write_text(
+        "def password(host, port, user):\n"
+        f"    assert (host, port, user) == ('127.0.0.1', {secured.port}, 'rotating')\n"
+        f"    return open({str(file)!r}, encoding='utf-8').read().rstrip()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_passwords", raising=False)
+    where = {
+        "passwordFile": str(file),
+        "passwordCommand": f"cat '{file}'",
+        "passwordFunction": "own_passwords:password",
+    }
+    asked = {**options(secured, "safe.t", user="rotating", **{"connect.backoff": "0 s"}), origin: where[origin]}
+    asked.pop("password", None)
+    stream = reader(asked)
+    offset, _ = take(stream, stream.initialOffset())
+    for number in range(2, 5):
+        rotating(f"{SECRET} {number}")
+        secured.execute("REPLACE INTO safe.t VALUES (%s, %s)", (100 + number, origin))
+        offset, rows = take(stream, offset)
+        assert rows[-1][:2] == (100 + number, origin)
+    parsed = MySqlOptions.parse(asked)
+    assert SECRET not in f"{parsed} {parsed!r} {vars(stream)!r}"
+    file.write_text("wrong")
+    parsed.login.renew()
+    with pytest.raises(BacklogError, match=r"refused user 'rotating'|asked for again"):
+        check({**asked, "connect.max-retries": "0"})
+
+
+def test_a_command_runs_once_a_minute(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    login = Login(password_command=f"sh -c 'echo x >> {log}; echo secret'")
+    assert [login.password("h", 1, "u") for _ in range(3)] == ["secret"] * 3
+    assert login.renew()
+    assert not login.renew()
+    assert login.password("h", 1, "u") == "secret"
+    assert log.read_text() == "x\nx\n"
+
+
+@pytest.mark.parametrize(
+    ("login", "problem"),
+    [
+        (Login(password_command="/no/such/program"), "passwordCommand.*cannot be run: No such file"),
+        (Login(password_command="sh -c 'echo s3cret; echo s3cret >&2; exit 3'"), "ended with the exit code 3"),
+        (Login(password_command="echo 's3cret"), "a quote without its other one"),
+        (Login(password_command="true"), "passwordCommand.*printed nothing"),
+        (Login(password_command=r"printf '\377'"), "not UTF-8"),
+        (Login(password_function="nowhere:f"), "passwordFunction.*cannot be imported"),
+        (Login(password_function="json:nothing"), "cannot be imported"),
+        (Login(password_function="json"), "cannot be imported"),
+        (Login(password_function="json:loads"), "raised TypeError"),
+        (Login(password_function="builtins:dict"), "gave no text"),
+    ],
+)
+def test_a_password_that_is_not_there(login: Login, problem: str) -> None:
+    with pytest.raises(SettingError, match=problem) as raised:
+        login.password("h", 1, "u")
+    assert "s3cret" not in str(raised.value)
+    assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+
+
 def parse(**more: object) -> MySqlOptions:
     base = {"host": "h", "user": "u", "table": "a.b"}
     return MySqlOptions.parse({k.replace("__", "."): str(v) for k, v in {**base, **more}.items()})
@@ -193,6 +278,8 @@ def parse(**more: object) -> MySqlOptions:
     [
         ({"password": SECRET, "passwordFile": "/f"}, "passwordFile", "given by password already"),
         ({"passwordFile": "/f", "passwordEnv": "X"}, "passwordEnv", "given by passwordFile already"),
+        ({"passwordEnv": "X", "passwordCommand": "c"}, "passwordCommand", "given by passwordEnv already"),
+        ({"password": SECRET, "passwordFunction": "m:f"}, "passwordFunction", "given by password already"),
         ({"ssl__mode": "on"}, "ssl.mode", "disabled, preferred, required, verify_ca, verify_identity"),
         ({"ssl__ca": "/ca"}, "ssl.ca", "Set ssl.mode=verify_ca"),
         ({"ssl__mode": "required", "ssl__cert": "/c"}, "ssl.cert", "needs ssl.key"),
@@ -220,7 +307,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, authority: Authority) -> N
         (Login(password_env="NO_SUCH_VARIABLE"), "passwordEnv.*NO_SUCH_VARIABLE.*no such variable"),
     ):
         with pytest.raises(SettingError, match=problem):
-            login.password()
+            login.password("h", 1, "u")
     for login, problem in (
         (Login(ssl_mode="verify_ca", ssl_ca=str(missing)), r"ssl\.ca.*missing.*No such file"),
         (Login(ssl_mode="verify_ca", ssl_ca=str(text)), r"ssl\.ca.*cannot be used"),

@@ -205,12 +205,16 @@ def test_a_row_above_the_bound_is_refused_by_its_tables_name(mysql: MySQLServer,
     mysql.execute("CREATE TABLE prepared.wide (id INT PRIMARY KEY, v LONGTEXT CHARACTER SET latin1)")
     given = options(mysql, "prepared.wide", maxRowBytes=16 * MIB)
     mysql.execute(f"INSERT INTO prepared.wide VALUES (1, REPEAT('x', {16 * MIB - 100}))")
+    mysql.execute(f"SET GLOBAL max_allowed_packet = {MIB}")  # rows that are there are sent all the same
     stream = reader(given)
     offset, rows_read = take(stream, stream.initialOffset())
     assert [len(row[1]) for row in rows_read] == [16 * MIB - 100]
+    mysql.execute(f"SET GLOBAL max_allowed_packet = {64 * MIB}")
     mysql.execute(f"UPDATE prepared.wide SET v = REPEAT('y', {16 * MIB - 100})")
+    mysql.execute(f"SET GLOBAL max_allowed_packet = {MIB}")
     offset, rows_read = take(stream, offset)
     assert [row[1][0] for row in rows_read] == ["x", "y"]
+    mysql.execute(f"SET GLOBAL max_allowed_packet = {64 * MIB}")
     mysql.execute(f"INSERT INTO prepared.wide VALUES (2, REPEAT('x', {33 * MIB}))")
     with pytest.raises(SettingError, match=r"maxRowBytes = 16777216: A change of prepared\.wide has at least"):
         take(stream, offset)

@@ -48,7 +48,7 @@ def test_a_warning_comes_in_time(mysql: MySQLServer, table: str, caplog: pytest.
             for seconds, milliseconds in ((0, None), (7200, 2 * HOUR)):
                 mysql.execute(f"SET GLOBAL binlog_expire_logs_seconds = {seconds}")
                 assert kept_ms(connection) == milliseconds
-            retention = Retention()
+            retention = Retention(MySqlOptions.parse(given))
             retention.look(connection, first, began + HOUR / 10)  # a fifth is done: half an hour in all
             assert not warnings()
             retention.look(connection, first, began + HOUR / 10 + 59_000)
@@ -60,7 +60,7 @@ def test_a_warning_comes_in_time(mysql: MySQLServer, table: str, caplog: pytest.
             retention.look(connection, first, began + HOUR)
             assert len(warnings()) == 1, "once"
             mysql.execute("SET GLOBAL binlog_expire_logs_seconds = 0")
-            Retention().look(connection, first, began + 1000 * HOUR)
+            Retention(MySqlOptions.parse(given)).look(connection, first, began + 1000 * HOUR)
             assert len(warnings()) == 1, "a log that is kept for ever"
     finally:
         mysql.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before}")

@@ -175,9 +175,9 @@ def worker_connection_closed() -> Iterator[None]:
 def forget() -> None:
     from backlog_spark.connectors.mysql_cdc.server import worker_connection as workers
 
-    if workers._idle is not None:
-        workers._idle[1].close()
-        workers._idle = None
+    for connection in workers._idle.values():
+        connection.close()
+    workers._idle.clear()
 
 
 def test_a_connection_that_is_lost_says_so(mysql: MySQLServer, table: str) -> None:

@@ -61,6 +61,9 @@ def packet(kinds: list[str], row: list[Any], number: int = 0) -> bytes:
     return struct.pack("<I", len(body) | number % 256 << 24) + body
 
 
+moment_of_day = (2020, 1, 2, 3, 4, 5, 6)
+
+
 def decoded(kinds: list[str], rows: list[list[Any]]) -> list[pa.Array]:
     data = b"".join(packet(kinds, row, number) for number, row in enumerate(rows))
     packets = whole_rows(data + bytes(SLACK), 0, len(data))
@@ -155,6 +158,18 @@ def test_a_packet_that_is_continued_is_left() -> None:
     data = first + struct.pack("<I", 0xFFFFFF) + bytes(0xFFFFFF) + struct.pack("<I", 2) + bytes(2)
     assert whole_rows(data + bytes(SLACK), 0, len(data)) == ([0], len(first))
     assert HEADER == 4
+
+
+@pytest.mark.parametrize("rows_after", [0, 3])
+@pytest.mark.parametrize("kinds", [["i32", "i64"], ["bytes", "i8"], ["i8", "time", "f64"]])
+def test_a_row_that_its_values_do_not_fill_is_refused(kinds: list[str], rows_after: int) -> None:
+    """Otherwise values of the next row would be taken, or memory behind the last one."""
+    good = packet(kinds, [b"x" * 5 if kind == "bytes" else moment_of_day if kind == "time" else 1 for kind in kinds])
+    for body in (good[HEADER:-3], good[HEADER:] + b"\0\0"):
+        data = struct.pack("<I", len(body)) + body + good * rows_after + bytes(SLACK)
+        packets = whole_rows(data, 0, len(data) - SLACK)
+        with pytest.raises(BacklogError, match="longer than the row"):
+            RowDecoder([WireColumn(_CODES[kind], unsigned=False) for kind in kinds]).decode(data, packets.starts)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 
+import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from backlog_spark.connectors.mysql_cdc.offsets import Offset
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.mysql import connect
 from backlog_spark.connectors.mysql_cdc.snapshot import remaining
+from backlog_spark.connectors.mysql_cdc.snapshot.chunks import count_rows
 from backlog_spark.connectors.mysql_cdc.snapshot.remaining import corrected
+from backlog_spark.connectors.mysql_cdc.source import check
 from servers.mysql import MySQLServer
 from tests.connectors.mysql_cdc.replay import options, reader
 
@@ -70,6 +75,21 @@ def test_of_a_large_table_the_statistics_are_corrected(
     assert found[-1] == ROWS
     assert found == sorted(found, reverse=True)
     assert ROWS < found[2] < ROWS * 1.05 < found[0] < SAID
+
+
+def test_a_count_that_takes_too_long_is_ended_by_the_server(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS remaining")
+    mysql.execute("CREATE TABLE remaining.l (id INT AUTO_INCREMENT PRIMARY KEY)")
+    mysql.execute("INSERT INTO remaining.l VALUES " + ",".join(["(NULL)"] * 1_000))
+    for _ in range(9):
+        mysql.execute("INSERT INTO remaining.l SELECT NULL FROM remaining.l")
+    given = options(mysql, "remaining.l")
+    with connect(MySqlOptions.parse(given)) as connection:
+        schema = check(given)[0]
+        assert count_rows(connection, schema, "", 60) == 512_000
+        with pytest.raises(pymysql.err.OperationalError) as caught:
+            count_rows(connection, schema, "", 0.02)
+    assert caught.value.args[0] in (3024, 1969)  # MySQL's, MariaDB's
 
 
 def gaps(mysql: MySQLServer, rng: random.Random) -> int:

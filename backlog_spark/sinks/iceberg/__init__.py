@@ -1,0 +1,1 @@
+"""Sinks of Apache Iceberg tables, through pyiceberg."""

@@ -1,0 +1,1 @@
+"""Writes a query's rows to Kafka's topics."""

@@ -1,0 +1,132 @@
+"""Batches that are small enough for the driver, and types whose values Arrow compares as Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from backlog_spark.common.sql_names import quoted
+from backlog_spark.spark.plan.batch_frames import kept, nullable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["COMPARABLE", "RowBudget", "is_comparable", "is_shared", "shared"]
+
+COMPARABLE: Final = (
+    BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType, TimestampNTZType,
+    TimestampType,
+)  # fmt: skip
+# Assumed bytes of a value of variable size, before a batch has been seen.
+_UNKNOWN_SIZE: Final = 256
+# How many times wider a batch may be than earlier ones.
+_SLACK: Final = 4
+
+
+def is_comparable(type: DataType) -> bool:
+    """Whether Spark and Arrow compare keys and sequences of a type in the same way."""
+    # isinstance would not do: a string with a collation is a subclass. Floats have NaN and two zeros.
+    return isinstance(type, COMPARABLE) or type == StringType()
+
+
+# Batches that several targets get: the limit in rows and the rows, once a target has collected them. Without this, a
+# live batch of 1,000 changes for two tables takes 0.41 s in place of 0.32 s.
+_SHARED: Final[dict[DataFrame, list[tuple[int, pa.Table]]]] = {}
+
+
+@contextmanager
+def shared(batch: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, `kept`. Targets that take all they need from this DataFrame bring it to the driver once."""
+    with kept(batch) as rows:
+        _SHARED[rows] = []
+        try:
+            yield rows
+        finally:
+            del _SHARED[rows]
+
+
+def is_shared(rows: DataFrame) -> bool:
+    """Whether it is kept for several targets."""
+    return rows in _SHARED
+
+
+class RowBudget:
+    """How many rows of a batch may come to the driver.
+
+    Spark can limit the number of rows but not of bytes. So the limit in bytes is converted to rows, by the width of
+    the rows seen so far.
+
+    Parameters
+    ----------
+    most_rows, most_bytes : int
+        Maximum size of a small batch; 0 rows: no batch is small.
+    fields : sequence of StructField
+        Columns of a batch.
+    """
+
+    def __init__(self, most_rows: int, most_bytes: int, fields: Iterable[StructField]) -> None:
+        self.most_rows = most_rows
+        self.most_bytes = most_bytes
+        self._width = sum(_width(field.dataType) for field in fields) or 1
+
+    @property
+    def rows(self) -> int:
+        """Maximum number of rows of the next batch."""
+        return min(self.most_rows, self.most_bytes // self._width)
+
+    def collected(self, rows: DataFrame, columns: Collection[str]) -> tuple[pa.Table | None, str]:
+        """A batch's columns in the driver; or None, and why it is not small.
+
+        Executes the batch. If that fails, the next batch may have fewer rows: these may have been too large.
+        """
+        most, known = self.rows, _SHARED.get(rows)
+        needed = rows.select(*map(quoted, columns)) if known is None else rows
+        # Spark's Arrow has NULL in all fields of a NULL struct, and rejects that for a field that is not nullable.
+        try:
+            if known and (most <= known[0][0] or known[0][1].num_rows <= known[0][0]):
+                found = known[0][1].slice(0, most + 1)
+            else:
+                found = needed.limit(most + 1).to(nullable(needed.schema)).toArrow()
+        except Exception:
+            self.shrink()
+            raise
+        if known is not None:
+            known[:] = known or [(most, found)]
+            found = found.select(list(columns))
+        self.take(found.num_rows, found.nbytes)
+        if found.num_rows > most:
+            return None, f"it has more than {most} rows"
+        if found.nbytes > self.most_bytes:
+            return None, f"it has {found.nbytes} bytes"
+        return found, ""
+
+    def shrink(self) -> None:
+        """Allow fewer rows from now on, as the driver could not collect a batch."""
+        self.most_rows //= 2
+
+    def take(self, rows: int, nbytes: int) -> None:
+        """Note the size of a batch in Arrow."""
+        if rows:
+            self._width = max(1, _SLACK * nbytes // rows)
+
+
+def _width(type: DataType) -> int:
+    return 16 if isinstance(type, COMPARABLE) and not isinstance(type, BinaryType) else _UNKNOWN_SIZE

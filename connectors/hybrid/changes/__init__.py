@@ -1,0 +1,1 @@
+"""Decodes change topics: envelopes of Debezium, Canal and Maxwell."""

@@ -1,0 +1,1 @@
+"""The columns of files without a declared schema: inferred, stored, and extended when files have more."""

@@ -1,0 +1,1 @@
+"""Change topics: Debezium, Canal and Maxwell."""
