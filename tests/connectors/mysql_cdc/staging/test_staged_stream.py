@@ -14,6 +14,7 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.connectors.mysql_cdc.server.log_gone import LogGone
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
@@ -46,7 +47,15 @@ _DUMPS = "FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'"
 
 
 def stop(stream: Any, server: MySQLServer) -> None:
-    """Stop a stream. A server notices the end of a dump's connection only when it has more to send."""
+    """Stop a stream. A server notices the end of a dump's connection only when it has more to send.
+
+    Wait for the segments of purged files first: the server has sent such a file, and nobody else has it.
+    """
+    copying, oldest = stream._planner.staging._copying, server.execute("SHOW BINARY LOGS")[0][0]
+    limit = time.monotonic() + 60
+    while copying is not None and copying.is_alive() and copying.at.sort_key() < BinlogPosition(oldest, 0).sort_key():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
     stream.stop()
     while found := server.execute(f"SELECT ID {_DUMPS}"):
         for (dump,) in found:
