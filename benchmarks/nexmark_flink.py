@@ -1,29 +1,16 @@
-"""The peer Flink: compiles the program in ``peers/flink`` and runs statements in it, in a cluster of one process."""
+"""The statements of Nexmark on Flink SQL."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from backlog_spark.errors import BacklogError
+from benchmarks.flink_peer import FLINK_THREADS, run_program
 from benchmarks.nexmark_events import VIEWS
 from benchmarks.nexmark_jobs import Query
-from servers.cache import cache_dir, locked, scratch, sha256_of
-from servers.flink_jars import flink_class_path
-from servers.jars import java_executable
 
 __all__ = ["Outcome", "Request", "run_flink"]
-
-_SOURCES = sorted((Path(__file__).parent / "peers" / "flink").glob("*.java"))
-# Flink finds connectors by this file.
-_FACTORIES = Path("META-INF") / "services" / "org.apache.flink.table.factories.Factory"
-_CONNECTOR = "NexmarkSide"
-_THREADS = 2  # as Spark has at local[2]
-_MEMORY = "4g"  # as Spark's driver
-_OPENED = ("java.lang", "java.util", "java.time")
-_ENDS = ("RESULT", "FAILED")
 
 
 class Request(NamedTuple):
@@ -49,29 +36,6 @@ class Outcome(NamedTuple):
     seconds: float
     cpu: float
     why: str = ""
-
-
-def _classes() -> Path:
-    """The folder with the compiled program. Only the first call for a version of its sources compiles it."""
-    version = "-".join(sha256_of(source)[:8] for source in _SOURCES)
-    folder = cache_dir() / f"flink-peer-{version}"
-    with locked("flink-peer"):
-        if not folder.is_dir():
-            compiler = Path(java_executable()).resolve().with_name("javac")
-            with scratch() as work:
-                made, given = work / "classes", _joined(flink_class_path())
-                command = [str(compiler), "-nowarn", "-d", str(made), "-cp", given, *map(str, _SOURCES)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode != 0:
-                    raise BacklogError(f"javac cannot compile the peer for Flink: {done.stderr[-2_000:]}")
-                (made / _FACTORIES).parent.mkdir(parents=True)
-                (made / _FACTORIES).write_text(_CONNECTOR)
-                made.rename(folder)
-    return folder
-
-
-def _joined(paths: Sequence[Path]) -> str:
-    return ":".join(map(str, paths))
 
 
 def _views() -> str:
@@ -104,27 +68,14 @@ def run_flink(
     folder.mkdir(parents=True, exist_ok=True)
     views = folder / "views.txt"
     views.write_text(_views())
-    given = [mode, backend, str(_THREADS), str(folder / "checkpoints"), str(views)]
+    given = [mode, backend, str(FLINK_THREADS), str(folder / "checkpoints"), str(views)]
     for name, request in requests.items():
         text = folder / f"{request.query.name}.sql"
         text.write_text(request.query.flink)
         events = ",".join(map(str, request.events))
         given += [name, str(text), events, str(side), str(request.output or "-")]
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-    command = [
-        *(java_executable(), f"-Xmx{_MEMORY}", *opened, "-cp", _joined([_classes(), *flink_class_path()])),
-        *("NexmarkPeer", *given),
-    ]
-    with (folder / f"{mode}.log").open("w") as log:
-        try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=limit_s, check=False)
-            said = done.stdout
-        except subprocess.TimeoutExpired as late:
-            said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
     found = {name: Outcome(0, 0, "it did not end in time") for name in requests}
-    for line in said.splitlines():
-        kind, _, rest = line.partition(" ")
-        name, _, figures = rest.partition(" ")
+    for kind, name, figures in run_program("NexmarkPeer", given, folder / f"{mode}.log", limit_s=limit_s):
         if kind == "RESULT":
             found[name] = Outcome(*map(float, figures.split()))
         elif kind == "FAILED":

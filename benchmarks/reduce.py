@@ -44,7 +44,9 @@ from servers.session import local_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DDL = "key long, value long"
+__all__ = ["DDL", "Ours", "Written", "made_rows", "totals"]
+
+DDL = "key long, value long"
 _FILES = 100
 _FEW = 10_000
 _LIVE = (1_000, 100_000)
@@ -80,7 +82,8 @@ def fingerprint(frame: DataFrame) -> tuple[int, Any]:
     return row[0], row[1]
 
 
-def _rows(spark: SparkSession, first: int, count: int, keys: int, files: int) -> DataFrame:
+def made_rows(spark: SparkSession, first: int, count: int, keys: int, files: int) -> DataFrame:
+    """Rows of numbers from ``first`` on, in so many partitions."""
     from pyspark.sql import functions as F
 
     key = F.pmod(F.xxhash64("id"), F.lit(keys)).alias("key")
@@ -125,8 +128,8 @@ class Ours:
         self._root = Path(self._folder.name)
         _link(data, self._root / "in")
         self._live: Path | None = None
-        native = spark.readStream.schema(_DDL).parquet(str(self._root / "in"))
-        stream = bs.stream(native).union(bs.source("backlog_flag", name="flag", ddl=_DDL))
+        native = spark.readStream.schema(DDL).parquet(str(self._root / "in"))
+        stream = bs.stream(native).union(bs.source("backlog_flag", name="flag", ddl=DDL))
         writer = operate(stream.key_by("key")).write("reduce")
         writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
         writer = writer.option("checkpointLocation", str(self._root / "checkpoint")).to(sink)
@@ -163,7 +166,7 @@ def _link(data: Path, to: Path) -> None:
 def _made(spark: SparkSession, root: Path, rows: int, keys: int) -> Path:
     """A directory with a file of new rows, next to the files that a query reads."""
     made = Path(tempfile.mkdtemp(dir=root))
-    _rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(str(made))
+    made_rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(str(made))
     return made
 
 
@@ -184,14 +187,15 @@ def _wait(condition: Callable[[], bool], query: Any) -> None:
         time.sleep(0.01)
 
 
-def _totals(rows: DataFrame) -> DataFrame:
+def totals(rows: DataFrame) -> DataFrame:
+    """The sum of each key."""
     from pyspark.sql import functions as F
 
     return rows.groupBy("key").agg(F.sum("value").alias("value"))
 
 
 def _batch(spark: SparkSession, data: Path) -> DataFrame:
-    return _totals(spark.read.schema(_DDL).parquet(str(data)))
+    return totals(spark.read.schema(DDL).parquet(str(data)))
 
 
 def _driver(spark: SparkSession) -> str:
@@ -248,7 +252,7 @@ def _stream_times(spark: SparkSession, data: Path, keys: int) -> tuple[float, di
     with tempfile.TemporaryDirectory(prefix="backlog-bench-") as folder, _rocksdb(spark):
         root = Path(folder)
         _link(data, root / "in")
-        frame = spark.readStream.schema(_DDL).option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+        frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
         totals = frame.groupBy("key").agg(F.sum("value").alias("value"))
         writer = totals.writeStream.format("noop").outputMode("update")
         writer = writer.option("checkpointLocation", str(root / "checkpoint"))
@@ -286,8 +290,8 @@ def run(arguments: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-bench-")))
         data, few = folder / "rows", folder / "few"
         progress(f"making {rows:,} rows of {keys:,} keys")
-        _rows(spark, 0, rows, keys, _FILES).write.parquet(str(data))
-        _rows(spark, 0, 10 * _FEW, _FEW, 2).write.parquet(str(few))
+        made_rows(spark, 0, rows, keys, _FILES).write.parquet(str(data))
+        made_rows(spark, 0, 10 * _FEW, _FEW, 2).write.parquet(str(few))
         before = _driver(spark)
         progress("comparing the results")
         checked = Ours(spark, data, keys, Written(fingerprint=True))
@@ -327,11 +331,11 @@ def run(arguments: argparse.Namespace) -> None:
             "ours": ours,
             "process": process,
             "spark_batch": lambda: _batch_time(spark, data),
-            "foreach_batch": lambda: foreach_batch_time(spark.readStream.schema(_DDL).parquet(str(data)), _totals),
+            "foreach_batch": lambda: foreach_batch_time(spark.readStream.schema(DDL).parquet(str(data)), totals),
         }
         times = interleave(candidates, arguments.runs)
         progress("tws_per_key")
-        per_key = per_key_time(spark, folder, lambda: _rows(spark, 0, PER_KEY_ROWS, keys, 2))
+        per_key = per_key_time(spark, folder, lambda: made_rows(spark, 0, PER_KEY_ROWS, keys, 2))
         progress("spark_stream")
         whole, native = _stream_times(spark, data, keys)
         progress("live batches")
