@@ -20,6 +20,8 @@ Kinds, and what a user would write by hand on ``readStream.format("mysql_cdc")``
 * ``backpressure``: ``upsert`` at 5, 10 and 20 thousand changes per second: latency, seconds and rows of a commit, and
   the latency of the last third divided by that of the first (1: no queue grows). No peer.
 
+``--write`` writes the figures of ``append``, ``upsert``, ``sum`` and ``join`` to docs/proof/freshness.md.
+
 ``cpu`` is processor time of the driver's JVM and all Python processes of the query, without the application and the
 server. ``idle`` is the same in percent of a core while nothing changes.
 """
@@ -32,7 +34,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,7 @@ from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset
 from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
 from benchmarks.processes import jvm_of, spent, usage
+from benchmarks.proof_page import facts, spread_table, write_page
 from benchmarks.table_formats import DELTA, ICEBERG, TableFormat
 from examples.freshness import Commit, gaps, percentile, waits
 from servers.mysql import MySQLServer
@@ -320,12 +323,14 @@ def show(name: str, rate: int, measured: Measured, changes: float) -> None:
         print(f"warning: the application did not reach {rate:,} changes/s", file=sys.stderr, flush=True)
 
 
-def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, name: str, rate: int) -> None:
+def _compare(
+    spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, name: str, rate: int, *, is_first: bool
+) -> dict[str, Measured]:
     kind, variant = KINDS[name], f"{name} rate={rate}"
     candidates = {"ours": kind.ours, "handwritten": kind.by_hand}
     measured = {candidate: Measured() for candidate in candidates}
     # Warm up: otherwise the first candidate would pay for the JVM's compilation of Spark's and Delta's code.
-    for candidate, start in candidates.items():
+    for candidate, start in candidates.items() if is_first else ():
         progress(f"{variant}, warm-up: {candidate}")
         once(spark, server, kind, start, arguments, rate, arguments.keys, None)
     for number in range(arguments.runs):
@@ -346,6 +351,7 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
     result("freshness", f"{variant} commits a minute", minutes[0], {"handwritten": minutes[1]})
     less("cpu a commit", ours.cpu / max(1, ours.commits), theirs.cpu / max(1, theirs.commits))
     less("idle", statistics.median(ours.idle), statistics.median(theirs.idle))
+    return measured
 
 
 def _switch(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, rate: int) -> None:
@@ -396,15 +402,76 @@ def measure(spark: SparkSession, server: MySQLServer, arguments: argparse.Namesp
     """Fill the table, then run each kind at each rate."""
     progress(f"filling {arguments.rows:,} rows")
     fill(server, arguments.rows, arguments.keys)
+    compared: dict[tuple[str, int], dict[str, Measured]] = {}
     for kind in arguments.kind:
         default = {"switch": [500], "backpressure": [5_000, 10_000, 20_000]}.get(kind, [500, 5_000])
-        for rate in arguments.rate or default:
+        for number, rate in enumerate(arguments.rate or default):
             if kind == "switch":
                 _switch(spark, server, arguments, rate)
             elif kind == "backpressure":
                 _backpressure(spark, server, arguments, rate)
             else:
-                _compare(spark, server, arguments, kind, rate)
+                compared[kind, rate] = _compare(spark, server, arguments, kind, rate, is_first=not number)
+    if arguments.write:
+        write(compared, arguments, server.version)
+
+
+_ABOUT = """An application changes a table of {rows:,} rows on a real server: half updates of scattered rows, half new
+rows. A query keeps a Delta table, with an interval of {interval}. At the end the table is equal to the server's.
+
+"""
+_HOW = """
+* *p50*, *p95*, *p99*: seconds from the server's commit to the commit of the Delta table that has the change. They
+  include the wait for the next interval.
+* *cpu*: processor seconds of the query's JVM and Python processes for 1,000 changes, without server and application.
+* *idle*: the same in percent of one core while nothing changes.
+* *by hand*: `foreachBatch` with MERGE or append on `format("mysql_cdc")`, and Spark's own aggregation and join.
+* Server, application and query share the machine. A line whose *reached* is below the rate shows what it can do.
+
+| kind | the query |
+|---|---|
+| `append` | the log of changes in `DeltaAppend` |
+| `upsert` | a copy in `DeltaUpsert` |
+| `sum` | sum and count of {keys:,} keys in `DeltaUpsert` |
+| `join` | clicks, a second table, joined with the users' table by processing time, in `DeltaAppend` |
+"""
+
+
+def write(
+    compared: Mapping[tuple[str, int], Mapping[str, Measured]], arguments: argparse.Namespace, version: str
+) -> None:
+    """Write docs/proof/freshness.md.
+
+    Parameters
+    ----------
+    compared : mapping
+        By kind and rate, then by candidate.
+    arguments : argparse.Namespace
+        As of `parser`.
+    version : str
+        Of the server.
+    """
+    kinds = list(dict.fromkeys(kind for kind, _ in compared))
+    rates = ",".join(str(rate) for rate in dict.fromkeys(rate for _, rate in compared))
+    command = (
+        f"make bench CASE=freshness KIND={','.join(kinds)} RATE={rates} SECONDS={arguments.seconds:g} "
+        f"ROWS={arguments.rows} KEYS={arguments.keys} RUNS={arguments.runs} WRITE=1"
+    )
+    lines = _ABOUT.format(rows=arguments.rows, interval=arguments.interval).splitlines()
+    lines += [*facts(command, MySQL=version), *_HOW.format(keys=arguments.keys).splitlines()]
+    names = {"ours": "backlog_spark", "handwritten": "by hand"}
+    for kind in kinds:
+        rows = []
+        for (each, rate), measured in compared.items():
+            if each == kind:
+                for candidate, found in measured.items():
+                    waited = [f"{percentile(found.waits, percent):.2f}" for percent in _PERCENTS]
+                    cpu = 1000 * found.cpu / max(1.0, found.rate * found.seconds)
+                    idle = f"{statistics.median(found.idle):.1f} %"
+                    rows.append([f"{rate:,}", names[candidate], f"{found.rate:,.0f}", *waited, f"{cpu:.2f}", idle])
+        head = ["changes/s", "", "reached", *(f"p{percent}" for percent in _PERCENTS), "cpu", "idle"]
+        lines += ["", f"## {kind}", "", *spread_table(head, rows)]
+    write_page("freshness", "Freshness and the cost of idling", "make bench CASE=freshness WRITE=1", lines)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -431,6 +498,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--kind", type=kinds, default=every, help="some of them, separated by commas; default all")
     made.add_argument("--rate", type=positives, help="changes per second, separated by commas; default 500,5000")
     made.add_argument("--seconds", type=float, default=120, help="how long each is measured, default 120")
+    made.add_argument("--write", action="store_true", help="write docs/proof/freshness.md")
     made.add_argument("--interval", default=_INTERVAL, help="commit interval, default 1 second")
     return made
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks import freshness, sink
+from benchmarks import freshness, proof_page, sink
 from benchmarks.common import result
 from benchmarks.freshness import Measured
 from benchmarks.processes import Usage, spent, usage
@@ -108,6 +108,18 @@ def test_a_cost_is_the_peers_divided_by_ours(capsys: pytest.CaptureFixture[str])
     result("freshness", "upsert rate=500 p50", 1.2345, {"handwritten": 6.1725}, less_is_better=True)
     expected = '{"case": "freshness", "variant": "upsert rate=500 p50", "ours": 1.234, "ratios": {"handwritten": 5.0}}'
     assert capsys.readouterr().out == f"RESULT {expected}\n"
+
+
+def test_the_page_has_a_line_for_each_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof_page, "_FOLDER", tmp_path)
+    ours = Measured(waits=[0.1, 0.2, 0.3, 4.0], seconds=10, cpu=5.0, idle=[1.0, 2.5, 3.0], rate=500.0)
+    theirs = Measured(waits=[2.0], seconds=10, cpu=50.0, idle=[9.0], rate=490.4)
+    given = freshness.parser().parse_args(["--rows", "2000", "--seconds", "10"])
+    freshness.write({("sum", 500): {"ours": ours, "handwritten": theirs}}, given, "8.0.15")
+    lines = (tmp_path / "freshness.md").read_text().splitlines()
+    assert "| 500 | backlog_spark | 500 | 0.20 | 4.00 | 4.00 | 1.00 | 2.5 % |" in lines
+    assert "| 500 | by hand | 490 | 2.00 | 2.00 | 2.00 | 10.20 | 9.0 % |" in lines
+    assert "KIND=sum RATE=500 SECONDS=10 ROWS=2000 KEYS=200000 RUNS=1 WRITE=1" in "\n".join(lines)
 
 
 def _results(text: str) -> list[dict[str, Any]]:
