@@ -264,7 +264,7 @@ _PUBLISHED = (
 _GOALS = {"flink_batch": 2.0, "flink_stream": 8.0}
 
 
-_ABOUT = """FLIP-327 comes with two benchmarks: a sum by key, and a co-group of two inputs with unique keys. The co-group's
+_ABOUT = """FLIP-327 comes with two benchmarks: a sum by key, and a co-group of two inputs with unique keys, whose
 function emits a 1. This page has them on `backlog_spark`, Spark and Flink.
 
 """

@@ -30,7 +30,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ from servers.session import local_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DDL", "Ours", "Written", "made_rows", "totals"]
+__all__ = ["DDL", "Ours", "Written", "live_times", "made_rows", "totals"]
 
 DDL = "key long, value long"
 _FILES = 100
@@ -214,14 +214,14 @@ def _batch_time(spark: SparkSession, data: Path) -> float:
     return time.perf_counter() - began
 
 
-def _live_times(spark: SparkSession, data: Path, keys: int) -> dict[int, float]:
-    """Median seconds of live batches over the state of the data, by number of rows."""
+def live_times(spark: SparkSession, data: Path, keys: int, counts: Sequence[int] = _LIVE) -> dict[int, float]:
+    """Median seconds of live batches over the state of the data, by their number of rows."""
     ours = Ours(spark, data, keys, Written())
     try:
         ours.add(1_000)
         ours.until(2)
         found = {}
-        for rows in _LIVE:
+        for rows in counts:
             times = []
             for _ in range(_LIVE_BATCHES):
                 before = len(ours.sink.at)
@@ -339,7 +339,7 @@ def run(arguments: argparse.Namespace) -> None:
         progress("spark_stream")
         whole, native = _stream_times(spark, data, keys)
         progress("live batches")
-        all_keys, few_keys = _live_times(spark, data, keys), _live_times(spark, few, _FEW)
+        all_keys, few_keys = live_times(spark, data, keys), live_times(spark, few, _FEW)
         progress("")
         ready, batch = show("ours, ready", rows, times["ours"]), show("spark_batch", rows, times["spark_batch"])
         first = show("ours, first live output", rows, live[1:])  # the first was the warm-up's
