@@ -31,7 +31,7 @@ from pathlib import Path
 from benchmarks import lake_page as page
 from benchmarks.common import arguments_parser, main, progress, result
 from benchmarks.lake_candidates import CANDIDATES, Candidate
-from benchmarks.lake_table import OPTIONS, Fingerprint, Orders
+from benchmarks.lake_table import OPTIONS, Orders
 from benchmarks.lake_target import DeltaTarget, first_equal, micros
 from benchmarks.measured import Ended, Measured, Sampler
 from benchmarks.peers.lake.job import Job

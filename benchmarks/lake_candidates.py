@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from servers.cache import cache_dir, locked
+from servers.debezium_jars import DEBEZIUM_VERSION
 from servers.kafka import KafkaServer
 
 __all__ = ["CANDIDATES", "Candidate"]
@@ -58,23 +61,72 @@ def _versions(*packages: str) -> Callable[[], str]:
     return lambda: ", ".join(f"{name} {version(name)}" for name in packages)
 
 
+def _dlt_python() -> str:
+    """The interpreter of an environment with dlt, whose packages this project's environment need not have."""
+    folder = cache_dir() / f"dlt-{_DLT['dlt']}"
+    with locked("dlt"):
+        if not (folder / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+            packages = [f"{name}=={number}" for name, number in _DLT.items()]
+            subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], check=True)
+            (folder / "complete").touch()
+    return str(folder / "bin" / "python")
+
+
+def _debezium_python() -> str:
+    from benchmarks.peers.lake.debezium_spark import prepare
+
+    prepare()  # before the clock runs
+    return sys.executable
+
+
 _PATH = {"PYTHONPATH": str(_ROOT)}
+_DLT = {
+    "dlt": "1.31.0", "deltalake": "1.6.6", "pyarrow": "26.0.1", "SQLAlchemy": "2.1.9", "PyMySQL": "1.2.4",
+    "connectorx": "0.4.6",
+}  # fmt: skip
 
 CANDIDATES: Final[Mapping[str, Candidate]] = {
     "ours": Candidate(
         "`mysql_cdc`, `DeltaUpsert`",
-        "`bs.source(\"mysql_cdc\")` into `bs.DeltaUpsert`, with an interval during backlog of 0 and of 1 second after it.",
+        """`bs.source("mysql_cdc")` into `bs.DeltaUpsert`, with an interval during backlog of 0, and of 1 second after
+        it.""",
         "ours",
         _versions("backlog-spark", "pyspark", "deltalake"),
         environment=_PATH,
     ),
     "spark_jdbc": Candidate(
         "Spark JDBC, MERGE by hand",
-        "Spark's JDBC reader with 8 partitions into a new Delta table. Then, a second after the last time, the rows with "
-        "a newer `updated_at` and Delta's MERGE. It does not see deleted rows: the targets are compared without them.",
+        """Spark's JDBC reader with 8 partitions into a new Delta table. Then, a second after the last time, it reads the
+        rows with a newer `updated_at` and calls Delta's MERGE. It does not see deleted rows: its target is compared without
+        them.""",
         "spark_jdbc",
         _versions("pyspark", "delta-spark"),
         sees_deletes=False,
         environment=_PATH,
     ),
-}  # fmt: skip
+    "debezium_spark": Candidate(
+        "Debezium, Kafka, Spark",
+        """Debezium's embedded engine sends flat JSON, compressed by LZ4, to a topic with two partitions. A job of Spark's
+        own Kafka source appends batches of snapshot rows to a Delta table, and merges other batches by key. The broker
+        counts as a server.""",
+        "debezium_spark",
+        lambda: f"debezium-connector-mysql {DEBEZIUM_VERSION}, Kafka {KafkaServer.version}, {_versions('pyspark')()}",
+        python=_debezium_python,
+        broker=KafkaServer,
+        environment=_PATH,
+    ),
+    "dlt": Candidate(
+        "dlt",
+        """dlt's source of SQL tables, by ConnectorX, into Delta on its file system destination. The first load is
+        appended. Then, a second after the last time, the rows with a newer `updated_at` are merged. It does not see deleted
+        rows: its target is compared without them.""",
+        "dlt_job",
+        lambda: ", ".join(f"{name} {number}" for name, number in _DLT.items()),
+        sees_deletes=False,
+        python=_dlt_python,
+        target="lake/shop/orders",
+        environment={**_PATH, "RUNTIME__DLTHUB_TELEMETRY": "false", "RUNTIME__LOG_LEVEL": "CRITICAL"},
+    ),
+}
+"""By name, in the order of the page."""

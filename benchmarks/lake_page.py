@@ -131,8 +131,8 @@ def line(row: Row) -> str:
     each = row.median
     return (
         f"{row.name}: {row.rows:,} rows in {each('snapshot_s'):.1f} s ({row.rows / each('snapshot_s'):,.0f} rows/s, "
-        f"{each('snapshot_cpu_million'):.2f} CPU s per million, of it {each('start_cpu'):.1f} s the start); {row.changes:,} "
-        f"changes in {each('changing_s'):.1f} s, equal {each('changes_s'):.1f} s after the last ("
+        f"{each('snapshot_cpu_million'):.2f} CPU s per million, of it {each('start_cpu'):.1f} s the start); "
+        f"{row.changes:,} changes in {each('changing_s'):.1f} s, equal {each('changes_s'):.1f} s after the last ("
         f"{each('changes_cpu_million'):.1f} CPU s per million); peak {each('memory') / 2**20:,.0f} MiB"
     )
 
@@ -141,9 +141,9 @@ _ABOUT = """# MySQL into a lake
 
 <!-- Written by `make bench CASE=lake WRITE=1`. Do not edit. -->
 
-A table of orders in MySQL, 10 columns of mixed types, is copied into a new Delta table. Then an application changes a
-tenth as many rows, in transactions of 1,000, as fast as the server takes them: half updates of scattered rows, a quarter
-inserts, a quarter deletes. All candidates get the same table and the same changes, one candidate after another.
+A table of orders in MySQL, 10 columns of mixed types, is copied into a new Delta table. Then an application makes a
+tenth as many changes, in transactions of 1,000, as fast as the server takes them: half updates of scattered rows, a
+quarter inserts, a quarter deletes. All candidates get the same table and the same changes, one after another.
 
 | | |
 |---|---|
@@ -153,12 +153,12 @@ inserts, a quarter deletes. All candidates get the same table and the same chang
 
 * *rows/s* and *seconds* are from the start of the candidate's process, with its JVM and imports, to the commit of the
   copy. *start* is the part until its own work begins.
-* *CPU s per million* are processor seconds of all processes of the candidate, per million rows of the copy or per million
-  changes, with their start. Those of the servers are apart. *work* is without the start.
-* *equal after* is the time from the application's last commit to the commit of the target's first version that is equal
-  to the table. *application* is the time that the application needed for its changes, while the candidate followed.
-* *memory* is the most that all its processes had at one time: the sum of their PSS, each second. Spark's drivers may take
-  4 GB of heap.
+* *CPU s per million* are processor seconds of all processes of the candidate, with their start, per million rows of
+  the copy or per million changes. Those of the servers are apart. *work* is without the start.
+* *equal after* is the time from the application's last commit to the commit of the target's first version that is
+  equal to the table. *application* is how long the application needed for its changes, while the candidate followed.
+* *memory* is the most that all its processes had at one time: the sum of their PSS, each second. Spark's drivers may
+  take 4 GB of heap.
 
 A target is equal if MySQL and DuckDB count as many rows, and their sums of a hash of each row are the same. A candidate
 whose target is not equal has no figures.
@@ -240,7 +240,8 @@ def text(rows: Sequence[Row], facts: Facts) -> str:
     lines += ["", "## Candidates", ""]
     versions = {row.name: row.versions for row in reversed(rows)}
     for name in (name for name in order if name in versions):
-        lines.append(f"* **{CANDIDATES[name].title}** ({versions[name]}). {CANDIDATES[name].about}")
+        about = " ".join(CANDIDATES[name].about.split())
+        lines.append(f"* **{CANDIDATES[name].title}** ({versions[name]}). {about}")
     for size in reversed(sizes):
         done = [row for row in rows if row.rows == size and row.runs]
         if done:

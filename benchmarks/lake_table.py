@@ -30,10 +30,10 @@ _CONNECTIONS = 2
 # Any prime that does not divide the number of rows scatters them.
 _SCATTER = 1_000_003
 
-# As text with one form in MySQL and in DuckDB. A discount has 4 decimals.
+# As text with one form in MySQL and in DuckDB. A discount has 9 decimals.
 _HASH = """
 SELECT COUNT(*), COALESCE(SUM(CAST(CONV(LEFT(MD5(CONCAT_WS('|', id, customer_id, status, CAST(amount * 100 AS SIGNED),
-  COALESCE(CAST(ROUND(discount * 10000) AS SIGNED), '~'), quantity, COALESCE(note, '~'),
+  COALESCE(CAST(ROUND(discount * 1000000000) AS SIGNED), '~'), quantity, COALESCE(note, '~'),
   COALESCE(TO_DAYS(ordered_on) - TO_DAYS('1970-01-01'), '~'), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at),
   CAST(UNIX_TIMESTAMP(updated_at) * 1000000 AS SIGNED))), 8), 16, 10) AS UNSIGNED)), 0)
 FROM shop.orders WHERE id BETWEEN {first} AND {last}"""

@@ -20,7 +20,7 @@ __all__ = ["DeltaTarget", "Version", "first_equal", "micros"]
 # The same texts as in MySQL: see `Orders`.
 _HASH = """
 SELECT count(*), coalesce(sum(('0x' || left(md5(concat_ws('|', id, customer_id, status, (amount * 100)::BIGINT,
-  coalesce(round(discount * 10000)::BIGINT::VARCHAR, '~'), quantity, coalesce(note, '~'),
+  coalesce(round(discount * 1000000000)::BIGINT::VARCHAR, '~'), quantity, coalesce(note, '~'),
   coalesce((ordered_on::DATE - DATE '1970-01-01')::VARCHAR, '~'), epoch_us(created_at),
   epoch_us(updated_at))), 8))::BIGINT), 0)
 FROM read_parquet($files)"""
