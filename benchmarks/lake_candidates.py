@@ -97,9 +97,9 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     ),
     "spark_jdbc": Candidate(
         "Spark JDBC, MERGE by hand",
-        """Spark's JDBC reader with 8 partitions into a new Delta table. Then, a second after the last time, it reads the
-        rows with a newer `updated_at` and calls Delta's MERGE. It does not see deleted rows: its target is compared without
-        them.""",
+        """Spark's JDBC reader with 8 partitions into a new Delta table. Then, a second after the last time, it reads
+        the rows with a newer `updated_at` and calls Delta's MERGE. It does not see deleted rows: its target is compared
+        without them.""",
         "spark_jdbc",
         _versions("pyspark", "delta-spark"),
         sees_deletes=False,
@@ -107,9 +107,9 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     ),
     "debezium_spark": Candidate(
         "Debezium, Kafka, Spark",
-        """Debezium's embedded engine sends flat JSON, compressed by LZ4, to a topic with two partitions. A job of Spark's
-        own Kafka source appends batches of snapshot rows to a Delta table, and merges other batches by key. The broker
-        counts as a server.""",
+        """Debezium's embedded engine sends flat JSON, compressed by LZ4, to a topic with two partitions. A job of
+        Spark's own Kafka source appends batches of snapshot rows to a Delta table, and merges other batches by key. The
+        broker counts as a server.""",
         "debezium_spark",
         lambda: f"debezium-connector-mysql {DEBEZIUM_VERSION}, Kafka {KafkaServer.version}, {_versions('pyspark')()}",
         python=_debezium_python,
@@ -119,8 +119,8 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     "dlt": Candidate(
         "dlt",
         """dlt's source of SQL tables, by ConnectorX, into Delta on its file system destination. The first load is
-        appended. Then, a second after the last time, the rows with a newer `updated_at` are merged. It does not see deleted
-        rows: its target is compared without them.""",
+        appended. Then, a second after the last time, the rows with a newer `updated_at` are merged. It does not see
+        deleted rows: its target is compared without them.""",
         "dlt_job",
         lambda: ", ".join(f"{name} {number}" for name, number in _DLT.items()),
         sees_deletes=False,

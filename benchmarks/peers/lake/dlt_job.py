@@ -1,7 +1,7 @@
 """dlt from PyPI: its source of SQL tables, by ConnectorX and Arrow, into a Delta table on its file system destination.
 
-The first load is appended, and later ones are merged: rows whose `updated_at` is newer. Deleted rows are not seen. Runs in
-an environment of its own.
+The first load is appended, and later ones are merged: rows whose ``updated_at`` is newer. Deleted rows are not seen.
+Runs in an environment of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ _PAUSE_S = 1.0  # as the interval of ours
 def main() -> None:
     job = Job.read()
     over = job.until_end()
-    pipeline = dlt.pipeline(
-        "lake",
-        pipelines_dir=f"{job.folder}/dlt",
-        destination=filesystem(f"file://{job.folder}/lake"),
-        dataset_name="shop",
-    )
+    lake = filesystem(f"file://{job.folder}/lake")
+    pipeline = dlt.pipeline("lake", pipelines_dir=f"{job.folder}/dlt", destination=lake, dataset_name="shop")
     address = f"{job.user}@{job.host}:{job.port}/shop"
 
     def load(disposition: object) -> None:
