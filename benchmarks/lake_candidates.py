@@ -107,7 +107,7 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     ),
     "debezium_spark": Candidate(
         "Debezium, Kafka, Spark",
-        """Debezium's embedded engine sends flat JSON, compressed by LZ4, to a topic with two partitions. A job of
+        """Debezium's embedded engine sends JSON, compressed by LZ4, to a topic with two partitions. A job of
         Spark's own Kafka source appends batches of snapshot rows to a Delta table, and merges other batches by key. The
         broker counts as a server.""",
         "debezium_spark",

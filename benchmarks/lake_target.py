@@ -40,6 +40,7 @@ class DeltaTarget:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read: dict[int, Version] = {}
         self._quick: dict[int, tuple[int, int]] = {}
 
     def newest(self, below: int | None = None) -> Version | None:
@@ -51,9 +52,11 @@ class DeltaTarget:
         if not numbers:
             return None
         number = numbers[-1]
-        table = deltalake.DeltaTable(str(self.path), version=number)
-        at = (self.path / "_delta_log" / f"{number:020}.json").stat().st_mtime
-        return Version(number, at, table.file_uris())
+        if number not in self._read:
+            table = deltalake.DeltaTable(str(self.path), version=number)
+            at = (self.path / "_delta_log" / f"{number:020}.json").stat().st_mtime
+            self._read[number] = Version(number, at, table.file_uris())
+        return self._read[number]
 
     def quick(self, version: Version) -> tuple[int, int]:
         """Number of rows, and the newest ``updated_at`` in microseconds since 1970."""

@@ -7,6 +7,7 @@ time of ended processes to the time of those that are left, and nothing is lost 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -27,6 +28,8 @@ _SAMPLE_S = 0.2
 _MEMORY_EVERY = 5
 _END_S = 60.0
 _LAST_LINES = 25
+# From its first line to the one without indentation, which has the error.
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ ].*\n)*.*", re.MULTILINE)
 
 # PR_SET_CHILD_SUBREAPER is 36. It ends once the last process has ended, with the status of the first.
 _PARENT = """
@@ -149,8 +152,7 @@ class Measured:
     def require_running(self) -> None:
         """Raise `Ended` if the program has ended."""
         if self._process.poll() is not None:
-            lines = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-            raise Ended(f"ended with status {self._process.returncode}: " + "\n".join(lines))
+            raise Ended(f"ended with status {self._process.returncode}: {_told(self._log.read_text(errors='replace'))}")
 
     def end(self) -> None:
         """Ask the program to end, and kill what is left of it after a minute."""
@@ -169,3 +171,11 @@ class Measured:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._said.setdefault(line.strip(), time.time())
+
+
+def _told(log: str) -> str:
+    """The end of the last traceback of a Python program; without one the end of the log."""
+    # A driver's JVM goes on writing after that.
+    tracebacks = list(_TRACEBACK.finditer(log))
+    text = tracebacks[-1][0] if tracebacks else log
+    return "\n".join(text.splitlines()[-_LAST_LINES:])

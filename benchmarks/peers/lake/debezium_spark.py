@@ -1,6 +1,6 @@
 """Debezium's engine into a topic of Kafka, and a job of Spark's own Kafka source with Delta's MERGE behind it.
 
-The engine sends flat JSON: its transformation of new record states. Batches that have only rows of the snapshot are
+The engine sends its envelopes as JSON, without their schemas. Batches that have only rows of the snapshot are
 appended, which takes less time than MERGE, but would repeat rows if the engine began its snapshot again. Of other
 batches the newest record of each key is merged.
 """
@@ -22,6 +22,7 @@ from benchmarks.peers.lake.job import Job
 from servers.cache import cache_dir, locked, scratch, sha256_of
 from servers.debezium_jars import debezium_jars
 from servers.jars import java_executable, spark_kafka_jars
+from servers.kafka_jars import kafka_jars
 from servers.session import local_session
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ __all__ = ["prepare"]
 
 _SOURCE = Path(__file__).parents[3] / "tests" / "integration" / "DebeziumToKafka.java"
 _TOPIC, _PARTITIONS = "lake.shop.orders", 2
-_JSON = (
+_COLUMNS = (
     "id BIGINT, customer_id INT, status STRING, amount DECIMAL(12,2), discount DOUBLE, quantity INT, note STRING, "
-    "ordered_on INT, created_at BIGINT, updated_at STRING, __op STRING, __deleted STRING"
+    "ordered_on INT, created_at BIGINT, updated_at STRING"
 )
-_NOT_STORED = ("__op", "__deleted", "partition", "offset")
+_JSON = f"op STRING, before STRUCT<id BIGINT>, after STRUCT<{_COLUMNS}>"
 
 
 def prepare() -> Path:
@@ -52,7 +53,8 @@ def prepare() -> Path:
 
 
 def _path() -> str:
-    return ":".join(map(str, debezium_jars()))
+    lz4 = [jar for jar in kafka_jars() if jar.name.startswith("lz4-java-")]
+    return ":".join(map(str, [*debezium_jars(), *lz4]))
 
 
 @contextlib.contextmanager
@@ -82,10 +84,6 @@ def _engine(job: Job) -> Iterator[subprocess.Popen[bytes]]:
         "poll.interval.ms": 50,
         "key.converter.schemas.enable": "false",
         "value.converter.schemas.enable": "false",
-        "transforms": "unwrap",
-        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
-        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
-        "transforms.unwrap.add.fields": "op",
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": folder / "offsets",
         "offset.flush.interval.ms": 1000,
@@ -108,8 +106,8 @@ def _engine(job: Job) -> Iterator[subprocess.Popen[bytes]]:
 def main() -> None:
     job = Job.read()
     over = job.until_end()
-    created = AdminClient({"bootstrap.servers": job.kafka}).create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])
-    created[_TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": job.kafka})
+    admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result()
     conf = {"spark.jars": ",".join(map(str, spark_kafka_jars()))}
     spark = local_session("lake benchmark", conf=conf)
     job.ready()
@@ -119,26 +117,28 @@ def main() -> None:
         nonlocal copied
         batch.persist()
         rows = batch.count()
-        if batch.where("__op <> 'r'").isEmpty():
-            batch.drop(*_NOT_STORED).write.format("delta").mode("append").save(job.target)
+        if batch.where("op <> 'r'").isEmpty():
+            batch.drop("op", "offset").write.format("delta").mode("append").save(job.target)
             copied += rows
             if copied >= job.rows > copied - rows:
                 job.copied()
         else:
             order = Window.partitionBy("id").orderBy(F.col("offset").desc())
-            newest = batch.withColumn("rank", F.row_number().over(order)).where("rank = 1").drop("rank")
-            kind = F.when(F.col("__deleted") == "true", "delete").otherwise("update")
-            merge(newest.withColumn("_change_type", kind).drop(*_NOT_STORED), Path(job.target), "id")
+            newest = batch.withColumn("rank", F.row_number().over(order)).where("rank = 1").drop("rank", "offset")
+            kind = F.when(F.col("op") == "d", "delete").otherwise("update")
+            merge(newest.withColumn("_change_type", kind).drop("op"), Path(job.target), "id")
         batch.unpersist()
 
     options = {"kafka.bootstrap.servers": job.kafka, "subscribe": _TOPIC, "startingOffsets": "earliest"}
     records = spark.readStream.format("kafka").options(**options).load()
-    parsed = records.select(F.from_json(F.col("value").cast("string"), _JSON).alias("row"), "partition", "offset")
+    parsed = records.select(F.from_json(F.col("value").cast("string"), _JSON).alias("event"), "offset")
     rows = (
-        parsed.select("row.*", "partition", "offset")
+        parsed.select("event.op", "event.after.*", "offset", F.col("event.before.id").alias("old"))
+        .withColumn("id", F.coalesce("id", "old"))
         .withColumn("ordered_on", F.expr("date_add(DATE'1970-01-01', ordered_on)"))
         .withColumn("created_at", F.timestamp_millis("created_at"))
         .withColumn("updated_at", F.col("updated_at").cast("timestamp"))
+        .drop("old")
     )
     writer = rows.writeStream.foreachBatch(write).trigger(processingTime="1 second")
     query = writer.option("checkpointLocation", f"{job.folder}/checkpoint").start()
