@@ -32,7 +32,7 @@ from benchmarks import lake_page as page
 from benchmarks.common import arguments_parser, main, progress, result
 from benchmarks.lake_candidates import CANDIDATES, Candidate
 from benchmarks.lake_table import OPTIONS, Orders
-from benchmarks.lake_target import DeltaTarget, first_equal, micros
+from benchmarks.lake_target import Target, first_equal, micros
 from benchmarks.measured import Ended, Measured, Sampler
 from benchmarks.peers.lake.job import Job
 from servers.mysql import MySQLServer
@@ -84,7 +84,8 @@ def measure(bench: _Bench, name: str, candidate: Candidate) -> page.Run:
 
         copied = program.said("SNAPSHOT", bench.limit_s, shown("snapshot"))
         ready = program.said("READY", 0)
-        target = DeltaTarget(folder / candidate.target)
+        target = candidate.target(job)
+        stack.callback(target.close)
         version = target.newest()
         if version is None:
             raise Ended("there is no table after the snapshot")
@@ -126,7 +127,7 @@ def _between(sampler: Sampler, begin: float, end: float) -> float:
 
 
 def _until_equal(
-    bench: _Bench, program: Measured, target: DeltaTarget, sees_deletes: bool, meanwhile: Callable[[], None]
+    bench: _Bench, program: Measured, target: Target, sees_deletes: bool, meanwhile: Callable[[], None]
 ) -> float:
     """Wait until the target has all changes. Returns the time of the commit, in seconds since 1970."""
     orders = bench.orders

@@ -10,8 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from benchmarks.lake_target import DeltaTarget, Target
+from benchmarks.peers.lake.job import Job
 from servers.cache import cache_dir, locked
 from servers.debezium_jars import DEBEZIUM_VERSION
+from servers.flink_cdc_jars import FLINK_CDC_VERSION
 from servers.kafka import KafkaServer
 
 __all__ = ["CANDIDATES", "Candidate"]
@@ -37,8 +40,8 @@ class Candidate:
         Path of its interpreter. Prepares what the program needs.
     broker : callable, optional
         A broker that the candidate needs. It is a server: its time is apart.
-    target : str
-        The Delta table in the job's folder.
+    target : callable
+        What it writes.
     environment : mapping of str to str
     """
 
@@ -49,7 +52,7 @@ class Candidate:
     sees_deletes: bool = True
     python: Callable[[], str] = lambda: sys.executable
     broker: Callable[[], KafkaServer] | None = None
-    target: str = "orders"
+    target: Callable[[Job], Target] = lambda job: DeltaTarget(Path(job.target))
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, job: Path) -> Sequence[str]:
@@ -71,6 +74,20 @@ def _dlt_python() -> str:
             subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], check=True)
             (folder / "complete").touch()
     return str(folder / "bin" / "python")
+
+
+def _flink_python() -> str:
+    from benchmarks.peers.lake.flink_cdc import prepare
+
+    prepare()  # before the clock runs
+    return sys.executable
+
+
+def _topic(job: Job) -> Target:
+    from benchmarks.lake_topic import TopicTarget
+    from benchmarks.peers.lake.flink_cdc import PARTITIONS, TOPIC
+
+    return TopicTarget(job.kafka, TOPIC, PARTITIONS, job.rows * 2, Path(job.folder))
 
 
 def _debezium_python() -> str:
@@ -125,8 +142,21 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
         lambda: ", ".join(f"{name} {number}" for name, number in _DLT.items()),
         sees_deletes=False,
         python=_dlt_python,
-        target="lake/shop/orders",
+        target=lambda job: DeltaTarget(Path(job.folder) / "lake" / "shop" / "orders"),
         environment={**_PATH, "RUNTIME__DLTHUB_TELEMETRY": "false", "RUNTIME__LOG_LEVEL": "CRITICAL"},
+    ),
+    "flink_cdc": Candidate(
+        "Flink CDC into Kafka",
+        """Flink CDC in a cluster of one process, with parallelism 2, a checkpoint each second, chunks of 50,000 rows and
+        polls each 5 ms, into an upsert topic of JSON. The topic stands for the table: the newest record of a key is
+        its row. It writes no Parquet. The newest Flink CDC in the registry does not run on Flink 2. The broker counts
+        as a server.""",
+        "flink_cdc",
+        lambda: f"Flink CDC {FLINK_CDC_VERSION}, Kafka {KafkaServer.version}",
+        python=_flink_python,
+        broker=KafkaServer,
+        target=_topic,
+        environment=_PATH,
     ),
 }
 """By name, in the order of the page."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import deltalake
 import duckdb
+import pyarrow as pa
 
 from benchmarks.lake_table import Fingerprint
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["DeltaTarget", "Version", "first_equal", "micros"]
+__all__ = ["DeltaTarget", "Target", "Version", "duckdb_hash", "first_equal", "micros", "micros_of_text"]
 
 # The same texts as in MySQL: see `Orders`.
 _HASH = """
@@ -23,7 +24,7 @@ SELECT count(*), coalesce(sum(('0x' || left(md5(concat_ws('|', id, customer_id, 
   coalesce(round(discount * 1000000000)::BIGINT::VARCHAR, '~'), quantity, coalesce(note, '~'),
   coalesce((ordered_on::DATE - DATE '1970-01-01')::VARCHAR, '~'), epoch_us(created_at),
   epoch_us(updated_at))), 8))::BIGINT), 0)
-FROM read_parquet($files)"""
+FROM """
 _QUICK = "SELECT count(*), max(epoch_us(updated_at)) FROM read_parquet($files)"
 
 
@@ -35,6 +36,18 @@ class Version(NamedTuple):
     files: Sequence[str]
 
 
+class Target(Protocol):
+    """What a candidate writes: see `DeltaTarget`."""
+
+    def newest(self, below: int | None = None) -> Version | None: ...
+
+    def quick(self, version: Version) -> tuple[int, int]: ...
+
+    def fingerprint(self, version: Version, without: Sequence[int] = ()) -> Fingerprint: ...
+
+    def close(self) -> None: ...
+
+
 class DeltaTarget:
     """A Delta table without deletion vectors. It may not exist yet."""
 
@@ -42,6 +55,9 @@ class DeltaTarget:
         self.path = path
         self._read: dict[int, Version] = {}
         self._quick: dict[int, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """It holds nothing open."""
 
     def newest(self, below: int | None = None) -> Version | None:
         """The newest version, or the one before ``below``."""
@@ -68,15 +84,22 @@ class DeltaTarget:
 
     def fingerprint(self, version: Version, without: Sequence[int] = ()) -> Fingerprint:
         """Of the rows whose ``id`` is none of ``without``."""
-        with _duckdb() as connection:
-            where = ""
-            if without:
-                import pyarrow as pa
+        where = " WHERE id NOT IN (SELECT id FROM without)" if without else ""
+        return duckdb_hash(f"read_parquet($files){where}", version, without)
 
-                connection.register("without", pa.table({"id": without}))
-                where = " WHERE id NOT IN (SELECT id FROM without)"
-            rows, hashes = _one(connection, _HASH + where, version)
-        return Fingerprint(rows, int(hashes))
+
+def duckdb_hash(rows: str, version: Version, without: Sequence[int] = ()) -> Fingerprint:
+    """The fingerprint of rows.
+
+    Parameters
+    ----------
+    rows : str
+        What follows FROM, where ``$files`` are the version's and ``without`` is a table of the ``id`` given.
+    """
+    with _duckdb() as connection:
+        connection.register("without", pa.table({"id": pa.array(without, pa.int64())}))
+        found, hashes = _one(connection, _HASH + rows, version)
+    return Fingerprint(found, int(hashes))
 
 
 def micros(at: datetime) -> int:
@@ -85,7 +108,12 @@ def micros(at: datetime) -> int:
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
 
 
-def first_equal(target: DeltaTarget, found: Version) -> Version:
+def micros_of_text(text: str) -> int:
+    """As `micros`, of a time as text. 0 if it is empty."""
+    return micros(datetime.fromisoformat(text)) if text else 0
+
+
+def first_equal(target: Target, found: Version) -> Version:
     """The first of the versions up to ``found`` that have as many rows, and as new ones."""
     wanted = target.quick(found)
     while (before := target.newest(found.number)) and target.quick(before) == wanted:
