@@ -147,8 +147,8 @@ CANDIDATES: Final[Mapping[str, Candidate]] = {
     ),
     "flink_cdc": Candidate(
         "Flink CDC into Kafka",
-        """Flink CDC in a cluster of one process, with parallelism 2, a checkpoint each second, chunks of 50,000 rows and
-        polls each 5 ms, into an upsert topic of JSON. The topic stands for the table: the newest record of a key is
+        """Flink CDC in a cluster of one process, with parallelism 2, a checkpoint each second, chunks of 50,000 rows
+        and polls each 5 ms, into an upsert topic of JSON. The topic stands for the table: the newest record of a key is
         its row. It writes no Parquet. The newest Flink CDC in the registry does not run on Flink 2. The broker counts
         as a server.""",
         "flink_cdc",
