@@ -42,7 +42,7 @@ __all__ = ["measure"]
 
 _POLL_S = 0.2
 # Of a phase, unless `--seconds` says another one: so slow is no candidate that is of use.
-_LEAST_LIMIT_S, _ROWS_A_SECOND = 300, 5_000
+_LEAST_LIMIT_S, _ROWS_A_SECOND = 300, 10_000
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,22 @@ import time
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import deltalake
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from benchmarks import lake_page as page
 from benchmarks.lake_table import Changes, Fingerprint
 from benchmarks.lake_target import DeltaTarget, first_equal, micros
+from benchmarks.lake_topic import TopicTarget
 from benchmarks.measured import Ended, Measured
+from tests.integration.topics import Topic
+
+if TYPE_CHECKING:
+    from servers.kafka import KafkaServer
 
 ROOT = Path(__file__).parents[2]
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901)
@@ -65,8 +72,8 @@ def _orders(ids: list[int], note: str | None = None) -> pa.Table:
     )
 
 
-def _hashed(row: int, note: str) -> int:
-    updated = micros(AT + dt.timedelta(seconds=row))
+def _hashed(row: int, note: str, updated: int | None = None) -> int:
+    updated = micros(AT + dt.timedelta(seconds=row if updated is None else updated))
     text = f"{row}|7|paid|1230|142857143|3|{note}|2|{micros(AT)}|{updated}"
     return int(hashlib.md5(text.encode()).hexdigest()[:8], 16)
 
@@ -97,6 +104,39 @@ def test_the_first_version_that_is_equal(tmp_path: Path) -> None:
     assert first_equal(target, version).number == 1
 
 
+def test_the_newest_record_of_each_key_is_its_row(kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "lake-newest").name
+
+    def send(key: int, row: dict[str, object] | None) -> None:
+        value = None if row is None else json.dumps({"id": key, **row})
+        producer.produce(topic, value, json.dumps({"id": key}), partition=key % 2)
+
+    row = {
+        "customer_id": 7, "status": "paid", "amount": 12.30, "discount": 1 / 7, "quantity": 3, "note": "new",
+        "ordered_on": "1970-01-03", "created_at": str(AT), "updated_at": str(AT + dt.timedelta(seconds=2)),
+    }  # fmt: skip
+    producer = Producer({"bootstrap.servers": kafka.address(), "log_level": "0"})
+    for key, sent in ((1, row), (2, {**row, "note": "old"}), (3, row), (2, row), (1, None)):
+        send(key, sent)
+        producer.flush()
+    target = TopicTarget(kafka.address(), topic, 2, 10, tmp_path)
+    try:
+        version = target.newest()
+        assert version is not None
+        assert version.number == 5
+        assert target.quick(version) == (2, micros(AT) + 2_000_000)
+        only = target.fingerprint(version)
+        assert (only.rows, only.hashes - _hashed(2, "new")) == (2, _hashed(3, "new", updated=2))
+        send(3, None)
+        producer.flush()
+        version = target.newest()
+        assert version is not None
+        assert target.fingerprint(version) == Fingerprint(1, _hashed(2, "new"))
+        assert first_equal(target, version) == version
+    finally:
+        target.close()
+
+
 BURNS = """
 import os, subprocess, sys, time
 held = bytearray(os.urandom(1 << 20) * 64)
@@ -110,6 +150,7 @@ print("SNAPSHOT", flush=True)
 """
 
 
+@pytest.mark.process
 def test_what_the_processes_of_a_program_take(tmp_path: Path) -> None:
     with Measured([sys.executable, "-c", BURNS], tmp_path / "log") as program:
         ready = program.said("READY", 60)
@@ -121,6 +162,7 @@ def test_what_the_processes_of_a_program_take(tmp_path: Path) -> None:
     assert program.said("SNAPSHOT", 0) > ready
 
 
+@pytest.mark.process
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no such table')"]
     with Measured(command, tmp_path / "log") as program, pytest.raises(Ended, match="status 1: no such table"):
