@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backlog_spark.spark.jvm.session import register
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
@@ -69,8 +69,41 @@ def stream_frame(spark: SparkSession, server: MySQLServer) -> DataFrame:
     return spark.readStream.format("mysql_cdc").options(**options).load()
 
 
-def jdbc_frame(spark: SparkSession, server: MySQLServer, rows: int, fetch_size: int) -> DataFrame:
-    """The table through Spark's JDBC reader. A fetch size of 0 is the driver's default."""
+class Address(Protocol):
+    """Where a server is, and who reads."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def password(self) -> str: ...
+
+
+def jdbc_frame(
+    spark: SparkSession,
+    server: Address,
+    rows: int,
+    fetch_size: int,
+    *,
+    table: str = _TABLE,
+    partitions: int = _PARTITIONS,
+) -> DataFrame:
+    """A table through Spark's JDBC reader.
+
+    Parameters
+    ----------
+    rows : int
+        Partitions are ranges of ``id`` between 1 and this number.
+    fetch_size : int
+        0 is the driver's default.
+    table : str
+        Its name, or a query in brackets with an alias.
+    partitions : int
+        0 reads by one connection.
+    """
     url = f"jdbc:mysql://127.0.0.1:{server.port}/?useSSL=false&allowPublicKeyRetrieval=true"
     options = {
         # Set both zones: the server's may be the machine's.
@@ -78,14 +111,13 @@ def jdbc_frame(spark: SparkSession, server: MySQLServer, rows: int, fetch_size: 
         "driver": "com.mysql.cj.jdbc.Driver",
         "user": server.user,
         "password": server.password,
-        "dbtable": _TABLE,
+        "dbtable": table,
         "preferTimestampNTZ": "true",
-        "partitionColumn": "id",
-        "lowerBound": "1",
-        "upperBound": str(rows + 1),
-        "numPartitions": str(_PARTITIONS),
         "fetchsize": str(fetch_size),
     }
+    if partitions:
+        options |= {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows + 1)}
+        options |= {"numPartitions": str(partitions)}
     return spark.read.format("jdbc").options(**options).load()
 
 

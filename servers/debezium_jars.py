@@ -7,7 +7,9 @@ from typing import Final
 
 from servers.jars import fetch, pinned
 
-__all__ = ["debezium_jars"]
+__all__ = ["DEBEZIUM_VERSION", "debezium_jars"]
+
+DEBEZIUM_VERSION: Final = "3.6.1.Final"
 
 # By organisation: name, revision, SHA-256.
 _JARS: Final = {

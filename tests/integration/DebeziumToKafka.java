@@ -20,7 +20,7 @@ public final class DebeziumToKafka {
         Properties kafka = new Properties();
         kafka.setProperty("bootstrap.servers", properties.getProperty("kafka.bootstrap.servers"));
         kafka.setProperty("acks", "all");
-        kafka.setProperty("compression.type", "none");
+        kafka.setProperty("compression.type", properties.getProperty("kafka.compression.type", "none"));
         KafkaProducer<String, String> producer =
                 new KafkaProducer<>(kafka, new StringSerializer(), new StringSerializer());
         DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class)
