@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.checkpoint import driver_claim
 from backlog_spark.spark.checkpoint.driver_claim import DIRECTORY, DriverClaim, NewerDriver
 
-__all__ = ["ROWS", "Broken", "Program", "Rules", "State", "after_all_have_ended", "explored", "steps_of"]
+__all__ = ["Broken", "Driver", "Program", "Rules", "State", "check_quiet", "explored", "steps_of"]
 
-ROWS = 3
-"""Rows of the source. Driver n puts n + 1 of them into a batch that it plans: no two plan the same."""
 _MORE_RUNS = 4
 
 Step = tuple[Any, ...]
@@ -108,14 +106,14 @@ class Program:
         Whether an entry of Spark's logs is looked for and written in one step, as on HDFS.
     checks : str
         ``before the write``: as in the product. ``before the plan``, ``after the write``: broken.
-    goes_on : bool
-        Whether the error of a fenced driver is one after which the query restarts itself. In the product it is not.
+    rows : int
+        Those of the source. Driver n puts n + 1 of them into a batch that it plans: no two plan the same.
     """
 
     claim: type[DriverClaim] = DriverClaim
     is_atomic: bool = True
     checks: str = "before the write"
-    goes_on: bool = False
+    rows: int = 2
 
     def run(self, steps: Steps) -> None:
         """Claim the checkpoint and copy the source until another driver takes over. As `QueryRuns` does."""
@@ -128,30 +126,28 @@ class Program:
                     return
                 except (_Looked, _ByAnother, BacklogError) as error:
                     failure: Exception = error
-                    try:
-                        claim.check()
-                    except NewerDriver as newer:
-                        failure = newer
-                    if isinstance(failure, NewerDriver) and not self.goes_on:
-                        raise failure from None
+                    claim.check()
+                    if isinstance(error, NewerDriver):
+                        raise
+                    if isinstance(error, _Looked):
+                        raise AssertionError("it does not see that it is fenced") from None
             raise failure
         finally:
             claim.release()
 
     def _spark(self, steps: Steps, claim: DriverClaim) -> None:
         """One run: the runner decides for its first batch, Spark reads its logs, and runs batches."""
-        first = _newest(steps, "commits") + 1
+        first = max(map(int, steps.ask("list", "commits")), default=-1) + 1
         claim.run_begins(first)
-        planned, batch = _newest(steps, "offsets"), _newest(steps, "commits") + 1
-        start = int(steps.ask("read", f"offsets/{batch - 1}")) if batch else 0
-        end = int(steps.ask("begin", f"offsets/{batch}")) if planned >= batch else None
+        batch, start, end = steps.ask("spark starts")
         while True:
             if end is None:
-                if start == ROWS:
+                if start == self.rows:
                     steps.ask("idle")
+                    return
                 if self.checks == "before the plan":
                     claim.check_batch(batch)
-                end = min(start + steps.number + 1, ROWS)
+                end = min(start + steps.number + 1, self.rows)
                 self._log(steps, f"offsets/{batch}", end)
             if self.checks == "before the write":
                 claim.check_batch(batch)
@@ -170,10 +166,6 @@ class Program:
             if steps.ask("exists", name):
                 raise _ByAnother
             steps.ask("rename", name, str(value))
-
-
-def _newest(steps: Steps, log: str) -> int:
-    return max(map(int, steps.ask("list", log)), default=-1)
 
 
 @contextmanager
@@ -199,8 +191,7 @@ def _patched(steps: Steps) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     """One driver.
 
     Parameters
@@ -215,8 +206,12 @@ class Driver:
         The drivers whose claims had been made when it started.
     fenced : bool
         Whether its claim is no longer the newest, or was removed by another one.
+    was_fenced : bool
+        Whether it ever was.
     stale : bool
-        Whether it has begun its batch after that.
+        Whether it has begun its batch since it is fenced.
+    stopped : bool
+        Whether its user has stopped it.
     """
 
     number: int
@@ -225,11 +220,12 @@ class Driver:
     claim: tuple[int, str] | None = None
     after: frozenset[int] = frozenset()
     fenced: bool = False
+    was_fenced: bool = False
     stale: bool = False
+    stopped: bool = False
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """All drivers, the files, and the batches in the target with their rows."""
 
     drivers: tuple[Driver, ...]
@@ -242,16 +238,19 @@ class State:
 
     def with_file(self, name: str, text: str) -> State:
         kept = frozenset(each for each in self.files if each[0] != name)
-        return replace(self, files=kept | {(name, text)})
+        return self._replace(files=kept | {(name, text)})
 
     def with_driver(self, driver: Driver) -> State:
         found = tuple(driver if each.number == driver.number else each for each in self.drivers)
-        return replace(self, drivers=found)
+        return self._replace(drivers=found)
 
     def listed(self, directory: str) -> tuple[str, ...]:
         """The names of the files in a directory."""
         begin = f"{directory}/"
         return tuple(sorted(name[len(begin) :] for name, _ in self.files if name.startswith(begin)))
+
+
+_KNOWN: dict[tuple[Program, int, Answers], Step] = {}
 
 
 @dataclass(frozen=True)
@@ -266,27 +265,29 @@ class Rules:
         older driver has ended, or is dead.
     deaths : int
         How many drivers may die.
+    stops : int
+        How many may be stopped by their users when they have copied all.
     """
 
     program: Program = field(default_factory=Program)
     can_pause: bool = True
     deaths: int = 1
-    _known: dict[tuple[int, Answers], Step] = field(default_factory=dict, compare=False)
+    stops: int = 0
 
     def next_of(self, driver: Driver) -> Step:
         """What a driver asks for next: a step; or ``ended`` and the error."""
-        key = (driver.number, driver.answers)
-        if key not in self._known:
-            steps = Steps(*key)
+        key = (self.program, driver.number, driver.answers)
+        if key not in _KNOWN:
+            steps = Steps(driver.number, driver.answers)
             with _patched(steps):
                 try:
                     self.program.run(steps)
-                    self._known[key] = ("ended", None)
+                    _KNOWN[key] = ("ended", None)
                 except _Asks as asked:
-                    self._known[key] = asked.step
+                    _KNOWN[key] = asked.step
                 except Exception as error:
-                    self._known[key] = ("ended", error)
-        return self._known[key]
+                    _KNOWN[key] = ("ended", error)
+        return _KNOWN[key]
 
 
 def steps_of(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
@@ -306,7 +307,7 @@ def steps_of(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
             _check_end(state, driver, given[0])
             continue
         if dead < rules.deaths:
-            yield f"{driver.number} dies", state.with_driver(replace(driver, alive=False))
+            yield f"{driver.number} dies", state.with_driver(driver._replace(alive=False))
         if driver.fenced and what in _RUNNING and not str(given).startswith("['backlog"):
             yield f"{driver.number} looks", _answered(state, driver, "looked")
         for answer, after in _HAPPENS[what](state, rules, driver, *given):
@@ -314,12 +315,12 @@ def steps_of(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
 
 
 # Steps of the query, in which it can be stopped. Those with names in `DIRECTORY` are of its start or its end.
-_RUNNING = ("create", "write", "idle", "exists", "rename", "begin")
+_RUNNING = ("create", "write", "idle", "exists", "rename")
 
 
 def _answered(state: State, driver: Driver, answer: Any) -> State:
     now = next(each for each in state.drivers if each.number == driver.number)
-    return state.with_driver(replace(now, answers=(*driver.answers, answer)))
+    return state.with_driver(now._replace(answers=(*driver.answers, answer)))
 
 
 Happening = Iterator[tuple[Any, State]]
@@ -328,7 +329,7 @@ Happening = Iterator[tuple[Any, State]]
 def _list(state: State, _: Rules, driver: Driver, name: str) -> Happening:
     if not driver.answers:
         before = frozenset(each.number for each in state.drivers if each.claim is not None)
-        yield state.listed(name), state.with_driver(replace(driver, after=before))
+        yield state.listed(name), state.with_driver(driver._replace(after=before))
     else:
         yield state.listed(name), state
 
@@ -337,9 +338,11 @@ def _read(state: State, _: Rules, driver: Driver, name: str) -> Happening:
     yield state.file(name), state
 
 
-def _begin(state: State, _: Rules, driver: Driver, name: str) -> Happening:
-    """A batch that is logged is begun again."""
-    yield state.file(name), state.with_driver(replace(driver, stale=driver.fenced))
+def _starts(state: State, _: Rules, driver: Driver) -> Happening:
+    """The next batch, and between which rows it is. It has an end if it is logged: then it is begun again."""
+    batch = max(map(int, state.listed("commits")), default=-1) + 1
+    start, end = int(state.file(f"offsets/{batch - 1}") or 0), state.file(f"offsets/{batch}")
+    yield (batch, start, None if end is None else int(end)), state.with_driver(driver._replace(stale=driver.fenced))
 
 
 def _create(state: State, rules: Rules, driver: Driver, name: str, text: str) -> Happening:
@@ -366,10 +369,10 @@ def _rename(state: State, _: Rules, driver: Driver, name: str, text: str) -> Sta
             raise Broken(f"the claim of driver {driver.number} is older than those that were there: {newer}")
         for other in state.drivers:
             if other.claim and other.claim < mine:
-                after = after.with_driver(replace(other, fenced=True))
-        return after.with_driver(replace(driver, claim=mine, fenced=bool(newer)))
+                after = after.with_driver(other._replace(fenced=True, was_fenced=True))
+        return after.with_driver(driver._replace(claim=mine, fenced=bool(newer), was_fenced=bool(newer)))
     if name.startswith("offsets/"):
-        after = after.with_driver(replace(driver, stale=driver.fenced))
+        after = after.with_driver(driver._replace(stale=driver.fenced))
     return after
 
 
@@ -382,10 +385,14 @@ def _file_of(claim: tuple[int, str]) -> str:
 
 
 def _delete(state: State, _: Rules, driver: Driver, name: str) -> Happening:
-    after = replace(state, files=frozenset(each for each in state.files if each[0] != name))
+    """Also of a claim: its driver is fenced. One that is older and still there is the newest again."""
+    after = state._replace(files=frozenset(each for each in state.files if each[0] != name))
+    claims = [each.claim for each in state.drivers if each.claim and _is_there(each, after)]
     for other in state.drivers:
-        if other.number != driver.number and other.claim and _file_of(other.claim) == name:
-            after = after.with_driver(replace(other, fenced=True))
+        if other.number != driver.number and other.claim:
+            fenced = other.claim not in claims or other.claim != max(claims)
+            was, stale = fenced or other.was_fenced, fenced and other.stale
+            after = after.with_driver(other._replace(fenced=fenced, was_fenced=was, stale=stale))
     yield None, after
 
 
@@ -397,7 +404,7 @@ def _write(state: State, _: Rules, driver: Driver, batch: int, start: int, end: 
     if any(there >= batch for there, _, _ in state.target):
         yield None, state
         return
-    after = replace(state, target=(*state.target, (batch, start, end)))
+    after = state._replace(target=(*state.target, (batch, start, end)))
     _check_rows(after)
     yield None, after
 
@@ -421,13 +428,14 @@ def _runs(state: State, _: Rules, driver: Driver, pid: int) -> Happening:
     yield other.alive, state
 
 
-def _idle(state: State, _: Rules, driver: Driver) -> Happening:
-    """It has copied all, and goes on only if it finds that it is fenced."""
-    return iter(())
+def _idle(state: State, rules: Rules, driver: Driver) -> Happening:
+    """It has copied all, and goes on only if it finds that it is fenced, or is stopped."""
+    if sum(each.stopped for each in state.drivers) < rules.stops:
+        yield None, state.with_driver(driver._replace(stopped=True))
 
 
 _HAPPENS: Mapping[str, Callable[..., Happening]] = {
-    "list": _list, "read": _read, "begin": _begin, "create": _create, "exists": _exists, "rename": _renames,
+    "list": _list, "read": _read, "spark starts": _starts, "create": _create, "exists": _exists, "rename": _renames,
     "delete": _delete, "write": _write, "is it over": _is_over, "sleep": _sleep, "runs": _runs, "idle": _idle,
 }  # fmt: skip
 
@@ -447,38 +455,47 @@ def _check_rows(state: State) -> None:
 
 
 def _check_end(state: State, driver: Driver, error: Exception | None) -> None:
+    if driver.stopped and error is None:
+        return
     if not isinstance(error, NewerDriver):
         raise Broken(f"driver {driver.number} ended with {error!r}")
     if "Another driver" not in str(error) or not error.hint:
         raise Broken(f"the error says nothing: {error}")
-    if not driver.fenced:
+    if not driver.was_fenced:
         raise Broken(f"driver {driver.number} ended, and there was no newer one")
 
 
-def _check_quiet(state: State, rules: Rules) -> None:
-    """Nothing happens any more: one driver is left and has copied all; or the newest one died, and the next one can."""
+def check_quiet(state: State, rules: Rules) -> None:
+    """Nothing happens any more: one driver is left, and all is copied. Or none is, and the next one can go on.
+
+    Raises
+    ------
+    Broken
+        If not.
+    """
     left = [driver for driver in state.drivers if driver.alive and rules.next_of(driver)[0] != "ended"]
-    died = any(not driver.alive for driver in state.drivers)
+    ended = [driver for driver in state.drivers if not driver.alive or driver.stopped]
     if any(driver.fenced or rules.next_of(driver)[0] != "idle" for driver in left):
         raise Broken(f"a driver waits for ever: {left}")
-    if not left and not died:
+    if not left and not ended:
         raise Broken("the drivers have ended each other")
     if len(left) > 1:
         raise Broken(f"two drivers go on: {left}")
-    after = state if left else after_all_have_ended(state, rules)
-    _check_complete(after)
+    _check_complete(state if left else after_all_have_ended(state, rules), rules)
 
 
-def _check_complete(state: State) -> None:
+def _check_complete(state: State, rules: Rules) -> None:
     _check_rows(state)
     logged = {int(name): state.file(f"offsets/{name}") for name in state.listed("offsets")}
-    if not state.target or state.target[-1][2] != ROWS:
+    if not state.target or state.target[-1][2] != rules.program.rows:
         raise Broken(f"rows are missing: {state.target}")
     if {batch: str(end) for batch, _, end in state.target} != logged:
         raise Broken(f"the log says {logged}, the target has {state.target}")
     if sorted(map(int, state.listed("commits"))) != sorted(logged):
         raise Broken(f"{state.listed('commits')} are committed of {sorted(logged)}")
-    if len(state.listed(DIRECTORY)) != 1:
+    # That of a driver that died while it started may be left: the next start removes it.
+    left = [driver.number for driver in state.drivers if driver.alive and _is_there(driver, state)]
+    if len(left) != 1 or len(state.listed(DIRECTORY)) > 1 + sum(not driver.alive for driver in state.drivers):
         raise Broken(f"the claims are {state.listed(DIRECTORY)}")
 
 
@@ -491,8 +508,8 @@ def after_all_have_ended(state: State, rules: Rules) -> State:
         If it does not come to the end of the source.
     """
     number = len(state.drivers)
-    state = replace(state, drivers=(*state.drivers, Driver(number)))
-    alone = replace(rules, deaths=0, can_pause=True)
+    state = state._replace(drivers=(*state.drivers, Driver(number)))
+    alone = replace(rules, deaths=0, stops=0, can_pause=True)
     while True:
         following = [after for name, after in steps_of(state, alone) if name.startswith(str(number))]
         if not following:
@@ -519,7 +536,7 @@ def explored(drivers: int, rules: Rules) -> int:
         try:
             following = list(steps_of(state, rules))
             if not following:
-                _check_quiet(state, rules)
+                check_quiet(state, rules)
         except Broken as broken:
             path, at = [], came[state]
             while at is not None:

@@ -14,6 +14,9 @@ interval do plan at the same moment. Claims have unique names, so they need noth
 
 A driver that is paused for longer than the wait may still finish the batch that it had begun. The newer driver replays
 that batch from the same entry of Spark's log, and a sink takes a batch once.
+
+One case is left, except on HDFS: such a driver wakes up just when the newer one logs a batch, and replaces its entry
+before it finds out. `tests/spark/test_driver_interleavings.py` goes through every order of two drivers' steps.
 """
 
 from __future__ import annotations
