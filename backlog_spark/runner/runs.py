@@ -191,6 +191,7 @@ class QueryRuns(QueryHandle):
             if self.showsProgress or not is_terminal(sys.stderr):
                 end_console_progress(self._spark)
             with with_next_step(f"Query {self._name!r} could not be started"):
+                self._checkpoint.check_version()
                 self._driver.take()
                 self._checkpoint.remove_unfinished()
                 self._recall()
