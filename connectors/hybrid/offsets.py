@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backlog_spark.common.stored_values import check_version, checked, reading_stored
-from backlog_spark.errors import BacklogError
 from backlog_spark.spi.offset_flags import NO_ROWS_YET
 
 from .phases import Position

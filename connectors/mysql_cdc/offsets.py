@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.common.stored_values import check_version, checked, reading_stored
-from backlog_spark.errors import BacklogError
 from backlog_spark.spi.offset_flags import FILLS, NO_ROWS_YET
 from backlog_spark.spi.signals import HEARD
 

@@ -1,7 +1,7 @@
 """Everything that is stored has a version, and a later one is refused: what was found, what is read, and what to do.
 
-A new place that stores something fails here until it is in `STORED`. A format without a version of its own is guarded by
-another one, which is read before it: whoever changes the former raises the version of the latter.
+A new place that stores something fails here until it is in `STORED`. A format without a version of its own is guarded
+by another one, which is read before it: whoever changes the former raises the version of the latter.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def writers() -> set[str]:
                 match node:
                     case ast.Call(func=ast.Attribute(attr=attr)) if attr in _WRITES:
                         found.add(name)
-                    case ast.Call(func=ast.Attribute(attr="write" | "put", value=ast.Attribute(attr=on) | ast.Name(id=on))):
+                    case ast.Call(
+                        func=ast.Attribute(attr="write" | "put", value=ast.Attribute(attr=on) | ast.Name(id=on))
+                    ):
                         if on.lstrip("_") in ("store", "metadata"):
                             found.add(name)
                     case ast.FunctionDef(name=defined) if defined in _FORMS | _OFFSETS:
@@ -151,7 +153,10 @@ REFUSALS: dict[str, tuple[int, list[Callable[[int, Path], Any]]]] = {
     "mysql_cdc": (2, [lambda n, _: Offset.from_json({**_mysql(), "version": n})]),
     "the staged log": (1, [_of_staged]),
     "hybrid": (1, [lambda n, _: HybridOffset.from_json({**_hybrid(), "version": n})]),
-    "positions of Kafka": (1, [lambda n, _: KafkaPosition.from_json({**KafkaPosition({}, {}).to_json(), "version": n})]),
+    "positions of Kafka": (
+        1,
+        [lambda n, _: KafkaPosition.from_json({**KafkaPosition({}, {}).to_json(), "version": n})],
+    ),
     "lists of files": (1, [_of_lists]),
     "datagen": (1, [_of_datagen, _of_planned_datagen]),
 }

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backlog_spark.common.stored_values import check_version, checked, reading_stored
-from backlog_spark.errors import BacklogError
 
 from ..phases import Position
 from .backlog import Flag
