@@ -18,9 +18,12 @@ from typing import Any, TypeVar, cast
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["RESTORE", "checked", "reading_stored"]
+__all__ = ["CHECKPOINT_VERSION", "OTHER_VERSION", "RESTORE", "check_version", "checked", "reading_stored"]
 
+CHECKPOINT_VERSION = 1
+"""Of all that a query keeps in ``backlog/`` of its checkpoint, and in its targets, without a version of its own."""
 RESTORE = "Restore it from a backup, or start with a new checkpoint."
+OTHER_VERSION = "Use the version of backlog_spark that wrote it, or a new checkpointLocation."
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _T = TypeVar("_T")
 _Check = Callable[[Any], bool]
@@ -43,6 +46,30 @@ def reading_stored(what: str, hint: str = RESTORE, more: tuple[type[Exception], 
         yield
     except damage as error:
         raise BacklogError(f"{what} is damaged: {type(error).__name__} {error}.", hint) from error
+
+
+def check_version(what: str, found: object, reads: int, hint: str = OTHER_VERSION) -> None:
+    """Refuse what has another version of its format. Called before anything else of it is read.
+
+    Parameters
+    ----------
+    what : str
+        What is read, for the beginning of a sentence.
+    found : object
+        Its version; None if it has none.
+    reads : int
+        The version that this code reads.
+    hint : str
+
+    Raises
+    ------
+    BacklogError
+        Names both versions.
+    """
+    if type(found) is not int or found != reads:
+        raise BacklogError(
+            f"{what} has version {found!r} of its format; this version of backlog_spark reads version {reads}.", hint
+        )
 
 
 def checked(made: _T) -> _T:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from backlog_spark.common.stored_values import checked, reading_stored
+from backlog_spark.common.stored_values import check_version, checked, reading_stored
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = ["Ledger", "Run", "Vehicle"]
@@ -230,11 +230,7 @@ class Ledger:
         BacklogError
             If it is of another version, or damaged.
         """
-        if data.get("version") != _VERSION:
-            raise BacklogError(
-                f"The checkpoint's backlog/plan-<n>.json is of version {data.get('version')!r}.",
-                "Use the version of backlog_spark that wrote it, or a new checkpointLocation.",
-            )
+        check_version("backlog/plan-<n>.json of the checkpoint", data.get("version"), _VERSION)
         with reading_stored("backlog/plan-<n>.json of the checkpoint"):
             return checked(
                 cls(

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from backlog_spark.common.stored_values import checked, reading_stored
+from backlog_spark.common.stored_values import check_version, checked, reading_stored
 from backlog_spark.errors import SettingError
 
-__all__ = ["QueryRecord", "SourceRecord", "check_table_keys", "same_place"]
+__all__ = ["LAYOUT_VERSION", "QueryRecord", "SourceRecord", "check_layout_version", "check_table_keys", "same_place"]
+
+LAYOUT_VERSION: Final = 1
+"""Of the file that has the record, and the layout of the sources."""
 
 _ANEW: Final = "Set it as it was, or start with a new checkpointLocation and an empty target."
 # By setting: what would happen. All are of sinks.
@@ -35,6 +38,11 @@ _BECAUSE: Final = {
     "deletes": "The target has rows that are marked as deleted, and would never be removed.",
     "deleted_column": "Rows in the target are marked in the other column.",
 }
+
+
+def check_layout_version(found: Mapping[str, Any]) -> None:
+    """Refuse a file of another version. ``found``: ``backlog/sources-<n>.json``."""
+    check_version("backlog/sources-<n>.json of the checkpoint", found.get("version"), LAYOUT_VERSION)
 
 
 @dataclass(frozen=True)

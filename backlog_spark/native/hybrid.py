@@ -23,6 +23,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import checked_arguments
+from backlog_spark.common.stored_values import check_version
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
 from backlog_spark.spark.checkpoint.offset_log import add_shuffle_partitions
@@ -308,7 +309,8 @@ class NativeHybrid:
                 f"The checkpoint {checkpoint.location} was made by a query without phases.",
                 "Start with a new checkpoint.",
             )
-        if found.get("version") != _VERSION or (found["name"], found["phases"]) != (self.name, list(self._phases)):
+        check_phases_version(found)
+        if (found["name"], found["phases"]) != (self.name, list(self._phases)):
             raise BacklogError(
                 f"The checkpoint is about {found.get('name')} with the phases {found.get('phases')}; the query has "
                 f"{self.name} with {list(self._phases)}.",
@@ -369,6 +371,11 @@ class NativeHybrid:
         pins = {"pins": self._pins, "listed": self._listed, "reachedPins": self._reached}
         value |= {key: found for key, found in pins.items() if found}
         checkpoint.replace_metadata(_METADATA, value)
+
+
+def check_phases_version(found: Mapping[str, Any]) -> None:
+    """Refuse what another version of backlog_spark keeps of the phases."""
+    check_version(f"backlog/{_METADATA}-<n>.json of the checkpoint", found.get("version"), _VERSION)
 
 
 def pinned(spark: SparkSession, options: Mapping[str, str]) -> dict[str, Any]:

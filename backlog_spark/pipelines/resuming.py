@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backlog_spark.common.stored_values import reading_stored
-from backlog_spark.decide.query_record import QueryRecord, SourceRecord, same_place
+from backlog_spark.decide.query_record import QueryRecord, SourceRecord, check_layout_version, same_place
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import SourceSpec
 from backlog_spark.model.plan_checks import what_it_reads
@@ -45,6 +45,8 @@ def compared(pipeline: Pipeline, sink: SinkSection, checkpoint: Path, reached: C
     try:
         with reading_stored("backlog/sources-<n>.json of the checkpoint"):
             layout: dict[str, Any] = dict(json.loads(layouts[max(layouts)].read_text())) if layouts else {}
+        if layout:
+            check_layout_version(layout)
         if "query" in layout:
             yield from _by_record(pipeline, sink, QueryRecord.from_json(layout["query"]))
         with reading_stored(f"The newest entry of {checkpoint}/offsets, or its sources,"):

@@ -116,7 +116,7 @@ class BacklogQuery(QueryRuns):
         if keyed is not None:
             self._coordinator.ledger = keyed.ledger()
         committed = self._checkpoint.latest_committed()
-        self._first_batch = 0 if committed is None else committed + 1
+        self._driver.run_begins(0 if committed is None else committed + 1)
         self._coordinator.next_run(
             Seen(
                 planned=self._checkpoint.latest_batch(),
@@ -187,7 +187,7 @@ class BacklogQuery(QueryRuns):
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            self._check_driver(batch_id)
+            self._driver.check_batch(batch_id)
             self._obey(self._batches.write(batch, batch_id))
         except Exception as error:
             # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows

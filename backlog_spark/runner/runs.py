@@ -79,7 +79,6 @@ class QueryRuns(QueryHandle):
         self._name = name
         self._checkpoint = checkpoint
         self._driver = DriverClaim(checkpoint)
-        self._first_batch: int | None = None  # the batch that the next run was decided for, until it has begun
         self._tracker = tracker
         self._estimate = BacklogEstimate(spark, checkpoint, tracker)
         self._coordinator = tracker.coordinator
@@ -138,23 +137,6 @@ class QueryRuns(QueryHandle):
         """What the query reads, for `backlog_spark.explain`: a line each, none if only the user's function knows it."""
         return []
 
-    def _check_driver(self, batch_id: int) -> None:
-        """Check that this driver may write a batch. Called before anything of it is written.
-
-        Raises
-        ------
-        NewerDriver
-            If another driver has started on the checkpoint.
-        BacklogError
-            If an older one, paused for long, has committed a batch since this run was decided.
-        """
-        self._driver.check()
-        decided, self._first_batch = self._first_batch, None
-        if decided is not None and batch_id != decided:
-            raise BacklogError(
-                f"Another driver has committed batch {decided} meanwhile.", "Run one driver at a time on a checkpoint."
-            )
-
     def _take(self, report: ProgressReport) -> None:
         """Take the report of a committed batch."""
         with self._tracker.lock:
@@ -209,6 +191,7 @@ class QueryRuns(QueryHandle):
             if self.showsProgress or not is_terminal(sys.stderr):
                 end_console_progress(self._spark)
             with with_next_step(f"Query {self._name!r} could not be started"):
+                self._checkpoint.check_version()
                 self._driver.take()
                 self._checkpoint.remove_unfinished()
                 self._recall()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from backlog_spark.common.stored_values import reading_stored
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.common.stored_values import CHECKPOINT_VERSION, check_version, reading_stored
+from backlog_spark.decide.query_record import check_layout_version
+from backlog_spark.errors import SettingError
 from backlog_spark.pipelines.locations import opened
 from backlog_spark.runner.event_log import DIRECTORY, VERSION, in_order
 from backlog_spark.spark.checkpoint.driver_claim import DIRECTORY as CLAIMS
@@ -22,6 +23,7 @@ __all__ = ["SourceOffset", "StoredCheckpoint"]
 
 # Written by `backlog_spark.spark.checkpoint.source_layout`.
 _LAYOUT = re.compile(r"sources-(\d+)\.json")
+_RUNS_WITH = "Use the version of backlog_spark that the query runs with."
 # What a query makes before its log.
 _BEGINNING = ("backlog", "sources", "commits", "state")
 # A query merges files every few minutes at most. A name that is listed and never there must not stop the reader.
@@ -99,6 +101,8 @@ class StoredCheckpoint:
     def identity(self) -> str | None:
         """The id under which sinks store this query's batches; None for a plain Spark query."""
         found = parse_offset(self._text("backlog/identity.json") or "")
+        if found is not None:
+            check_version(f"The checkpoint {self.location}", found.get("version"), CHECKPOINT_VERSION, _RUNS_WITH)
         return str(found["id"]) if found and found.get("id") is not None else None
 
     @cached_property
@@ -119,6 +123,8 @@ class StoredCheckpoint:
         versions = {int(found[1]) for name in self._names("backlog") if (found := _LAYOUT.fullmatch(name))}
         text = self._text(f"backlog/sources-{max(versions)}.json") if versions else None
         layout = parse_offset(text or "")
+        if layout:
+            check_layout_version(layout)
         with reading_stored("backlog/sources-<n>.json of the checkpoint"):
             return layout and {
                 str(at): str(name) for at, name in zip(layout["positions"], layout["names"], strict=True)
@@ -170,10 +176,7 @@ class StoredCheckpoint:
         """None for a line that a crash of the machine has torn, or that is damaged in another way."""
         found = parse_offset(line) or {}
         if type(version := found.get("v")) is int and version > VERSION:
-            raise BacklogError(
-                f"The event log of {self.location} has version {version}; this command reads {VERSION}.",
-                "Use the version of backlog_spark that the query runs with.",
-            )
+            check_version(f"The event log of {self.location}", version, VERSION, _RUNS_WITH)
         return event_of(line)
 
     def size(self, name: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from backlog_spark.common.stored_values import check_version
 from backlog_spark.spi import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.options import Option, choice, duration, integer, options_of, text, values
 from backlog_spark.spi.pacing import QUERY_TOKEN, Pacer, QueryBacklog
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatagenDataSource", "DatagenReader", "Options", "check_options", "documented_options", "inspect"]
 
+_VERSION: Final = 1
 # Enough rows that a task takes longer than its start.
 _ROWS_OF_A_TASK: Final = 500_000
 _ROWS_OF_AN_ARROW_BATCH: Final = 10_000
@@ -123,7 +125,7 @@ class DatagenReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, row: int, began_ms: int) -> dict[str, Any]:
         ends = row == self._options.number_of_rows
         return {
-            "row": row, "beganMs": began_ms, "isProcessingBacklog": False, "isBacklog": False,
+            "version": _VERSION, "row": row, "beganMs": began_ms, "isProcessingBacklog": False, "isBacklog": False,
             **({"isFinished": True} if ends else {}),
         }  # fmt: skip
 
@@ -137,6 +139,7 @@ class DatagenReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        check_version("The offset of datagen in the checkpoint", start.get("version"), _VERSION)
         now_ms, row, began_ms = self._clock() * 1000, start["row"], start["beganMs"]
         if self._until_ms is None:
             if not self._pacer.due(now_ms):
@@ -153,6 +156,7 @@ class DatagenReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end, began_ms)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        check_version("The offset of datagen in the checkpoint", end.get("version"), _VERSION)
         # Spark may have asked for another initial offset as the start. The end is in its log.
         firsts = range(start["row"], end["row"], _ROWS_OF_A_TASK)
         return [Rows(first, min(first + _ROWS_OF_A_TASK, end["row"]), end["beganMs"]) for first in firsts]

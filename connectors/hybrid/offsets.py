@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backlog_spark.common.stored_values import checked, reading_stored
-from backlog_spark.errors import BacklogError
+from backlog_spark.common.stored_values import check_version, checked, reading_stored
 from backlog_spark.spi.offset_flags import NO_ROWS_YET
 
 from .phases import Position
@@ -97,11 +96,7 @@ class HybridOffset:
         BacklogError
             For an offset of another version, or a damaged one.
         """
-        if data.get("version") != _VERSION:
-            raise BacklogError(
-                f"The checkpoint has offsets of version {data.get('version')} of hybrid; this is version {_VERSION}.",
-                "Use the release that made it, or start with a new checkpoint.",
-            )
+        check_version("The offset of hybrid in the checkpoint", data.get("version"), _VERSION)
         with reading_stored("The offset of hybrid in the checkpoint"):
             found = cls(
                 tuple(data["phases"]),

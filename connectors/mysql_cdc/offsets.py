@@ -14,8 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backlog_spark.common.stored_values import checked, reading_stored
-from backlog_spark.errors import BacklogError
+from backlog_spark.common.stored_values import check_version, checked, reading_stored
 from backlog_spark.spi.offset_flags import FILLS, NO_ROWS_YET
 from backlog_spark.spi.signals import HEARD
 
@@ -382,11 +381,7 @@ class Offset:
         BacklogError
             The offset is of another version, damaged, or not an offset of ``mysql_cdc``.
         """
-        if data.get("version") != _VERSION or "phase" not in data:
-            raise BacklogError(
-                f"This mysql_cdc does not read an offset of version {data.get('version')!r}.",
-                "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
-            )
+        check_version("The offset of mysql_cdc in the checkpoint", data.get("version"), _VERSION)
         with reading_stored("The offset of mysql_cdc in the checkpoint"):
             lows = _unpacked(data["lows"])
             found = cls(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.common.stored_values import CHECKPOINT_VERSION, check_version
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.checkpoint.offset_entries import offset_lines
 from backlog_spark.spark.checkpoint.store import CheckpointStore
@@ -103,8 +104,9 @@ class Checkpoint(CheckpointStore):
                     "Restore the file, or start on a new checkpointLocation. A new identity on an old "
                     "checkpoint would write the replayed batch twice.",
                 )
-            self.write_metadata(_IDENTITY, {"version": 1, "id": str(uuid.uuid4())})
+            self.write_metadata(_IDENTITY, {"version": CHECKPOINT_VERSION, "id": str(uuid.uuid4())})
             found = self.read_metadata(_IDENTITY)
+        self._check_version(found)
         try:
             if found is None:
                 raise ValueError("vanished")
@@ -113,6 +115,20 @@ class Checkpoint(CheckpointStore):
             raise BacklogError(
                 f"{self._path_of(_IDENTITY)} contains no identity: {found!r}.", "Restore the file from a backup."
             ) from error
+
+    def check_version(self) -> None:
+        """Check that this version of backlog_spark reads the checkpoint. Called before anything is written to it.
+
+        Raises
+        ------
+        BacklogError
+            If another version wrote it, in another format.
+        """
+        self._check_version(self.read_metadata(_IDENTITY))
+
+    def _check_version(self, identity: dict[str, Any] | None) -> None:
+        if identity is not None and "version" in identity:
+            check_version(f"The checkpoint {self.location}", identity["version"], CHECKPOINT_VERSION)
 
     def _ids(self, log: str) -> list[int]:
         # Other names are temporary files of a running write, or checksums.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.decide.query_record import QueryRecord
+from backlog_spark.decide.query_record import LAYOUT_VERSION, QueryRecord, check_layout_version
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
     FrameNode,
@@ -42,7 +42,6 @@ __all__ = ["DeclaredSources", "SourceLayout", "recorded_query"]
 
 # File name in the checkpoint.
 _FILE = "sources"
-_VERSION = 1
 _QUERY = "query"
 
 
@@ -72,7 +71,7 @@ class SourceLayout:
 
     def to_json(self) -> dict[str, Any]:
         """The form that the checkpoint keeps, without numbers: they follow from the plan."""
-        return {"version": _VERSION, "names": list(self.names), "positions": list(self.positions)}
+        return {"version": LAYOUT_VERSION, "names": list(self.names), "positions": list(self.positions)}
 
     def check(self, kept: Mapping[str, Any]) -> None:
         """Check that the sources have the positions that they have in the checkpoint.
@@ -190,11 +189,8 @@ class DeclaredSources:
 
     def _kept(self) -> dict[str, Any] | None:
         kept = self._checkpoint.newest_metadata(_FILE)
-        if kept is not None and kept.get("version") != _VERSION:
-            raise BacklogError(
-                f"backlog/{_FILE}-….json of the checkpoint has the version {kept.get('version')!r}.",
-                "Use the version of backlog_spark that wrote it.",
-            )
+        if kept is not None:
+            check_layout_version(kept)
         return kept
 
     def _layout_of(self, plan: DataFrame) -> SourceLayout:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backlog_spark.common.stored_values import check_version
 from backlog_spark.common.stores import Store
 from backlog_spark.errors import BacklogError
 
@@ -74,9 +75,14 @@ class Head:
     lists: tuple[Part, ...] = ()
     runs: tuple[Part, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {"version": _VERSION, **asdict(self)}
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Head:
-        """The inverse of `asdict`."""
+        """The inverse of `to_json`."""
+        check_version("The list of files of hybrid", data.get("version"), _VERSION)
         parts = {name: tuple(Part(**part) for part in data[name]) for name in ("lists", "runs")}
         return cls(**{**{k: v for k, v in data.items() if k != "version"}, **parts})
 
@@ -161,7 +167,7 @@ class Ledger:
         made = Head(seq, base, head.files + len(new), last, tuple(lists), tuple(self._compacted(seq, runs)))
         self._runs = {run.name: self._runs[run.name] for run in made.runs if run.name in self._runs}
         self._lists = {part.name: self._lists[part.name] for part in made.lists if part.name in self._lists}
-        text = json.dumps({"version": _VERSION, **asdict(made)}, separators=(",", ":"))
+        text = json.dumps(made.to_json(), separators=(",", ":"))
         name = self._write("head", seq, text.encode())
         self._heads = {name: made}
         return name

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backlog_spark.common.stored_values import checked, reading_stored
-from backlog_spark.errors import BacklogError
+from backlog_spark.common.stored_values import check_version, checked, reading_stored
 
 from ..phases import Position
 from .backlog import Flag
@@ -124,11 +123,7 @@ class KafkaPosition:
         BacklogError
             If it has another version, is damaged, or is not a position of Kafka.
         """
-        if data.get("version") != _VERSION or "offsets" not in data:
-            raise BacklogError(
-                f"This hybrid source cannot read a Kafka position of version {data.get('version')!r}.",
-                "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
-            )
+        check_version("The position of Kafka in the checkpoint", data.get("version"), _VERSION)
         with reading_stored("The position of Kafka in the checkpoint"):
             first = data.get("first")
             return checked(replace(cls._from_part(data), started=cls._from_part(first) if first else None))

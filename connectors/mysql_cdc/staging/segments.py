@@ -23,6 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from backlog_spark.common.stored_values import check_version
 from backlog_spark.common.stores import Store, arguments_for, store_of
 from backlog_spark.errors import BacklogError
 
@@ -34,6 +35,8 @@ __all__ = ["Segment", "SegmentWriter", "Segments", "Trailer", "staged_in"]
 
 _log = logging.getLogger(__name__)
 
+_VERSION = 1
+_WRITER = "Use the version of backlog_spark that wrote it. Or remove its file, if the server still has the log."
 _FOLDER, _SUFFIX = "binlog", ".zst"
 _LENGTH = struct.Struct("<I")
 # Records are small. About so many bytes are compressed at a time, as one frame.
@@ -90,7 +93,7 @@ class SegmentWriter:
         """Complete the file, if it is not yet, and go to its beginning; returns its size."""
         if not self._is_finished:
             self._flush()
-            told = json.dumps({"version": 1, **trailer._asdict()}).encode()
+            told = json.dumps({"version": _VERSION, **trailer._asdict()}).encode()
             self.file.write(told + _LENGTH.pack(len(told)))
             self._is_finished = True
         size = self.file.seek(0, os.SEEK_END)
@@ -250,6 +253,5 @@ def _trailer(file: pa.NativeFile) -> tuple[Trailer, int]:
     (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
     file.seek(size - _LENGTH.size - length)
     told = json.loads(file.read(length))
-    if told["version"] != 1:
-        raise ValueError(f"it has version {told['version']}, of a later release")
+    check_version("The staged log", told["version"], _VERSION, _WRITER)
     return Trailer(told["before"], told["after"], told["bytes"]), size - _LENGTH.size - length

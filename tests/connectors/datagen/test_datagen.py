@@ -34,7 +34,7 @@ def test_rows_become_due_at_the_rate_up_to_the_end() -> None:
     clock = Clock()
     reader = DatagenReader(Options.parse({"rowsPerSecond": "4", "numberOfRows": "10"}), clock)
     first = reader.initialOffset()
-    assert first == {"row": 0, "beganMs": 1_000_000, "isProcessingBacklog": False, "isBacklog": False}
+    assert first == {"version": 1, "row": 0, "beganMs": 1_000_000, "isProcessingBacklog": False, "isBacklog": False}
     assert reader.latestOffset(first, ReadAllAvailable()) is first
     clock.now += 1.3
     second = reader.latestOffset(first, ReadAllAvailable())

@@ -138,11 +138,6 @@ def test_a_low_watermark_is_a_set_or_a_position() -> None:
             watermark(text)
 
 
-def test_an_offset_of_another_version_is_refused() -> None:
-    with pytest.raises(BacklogError, match="version"):
-        Offset.from_json({"version": 99, "phase": "snapshot"})
-
-
 BATCH = 200_000
 
 

@@ -16,7 +16,7 @@ from servers.kafka import KafkaServer
 from servers.mysql import MySQLServer
 from tests.integration.topics import Topic
 
-from .operators import FAR, Row
+from .operators import FAR, FLUSH, Row
 
 __all__ = ["Hybrid", "Input", "MySqlCdc", "SparkKafka"]
 
@@ -33,6 +33,7 @@ class Input(ABC):
     def __init__(self, seed: int) -> None:
         self.rows: dict[int, Row] = {}
         self.chance = random.Random(seed)
+        self._from_s = 0
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -58,10 +59,20 @@ class Input(ABC):
         self.feed(rows)
 
     def made(self, numbers: range) -> list[Row]:
-        """New rows with these numbers. Row n is of second n, at most two seconds late."""
+        """New rows with these numbers. Row n is of second n, less at most 1.9.
+
+        They are given in the order of their numbers. So none is two seconds behind one that was given before it, and
+        none is late at any pace.
+        """
         return [
-            Row(n, n % KEYS, self.chance.randrange(10_000), round(n - self.chance.uniform(0, 1.9), 3)) for n in numbers
+            Row(n, n % KEYS, self.chance.randrange(10_000), self._from_s + round(n - self.chance.uniform(0, 1.9), 3))
+            for n in numbers
         ]
+
+    def flush(self, number: int) -> None:
+        """Add a row of a key of its own that ends all windows of the rows before. Rows `made` later come after it."""
+        self._from_s += FAR
+        self.feed([Row(number, FLUSH, 0, self._from_s)])
 
 
 class MySqlCdc(Input):
@@ -90,8 +101,7 @@ class MySqlCdc(Input):
     def change(self) -> None:
         if not self._changes:
             return
-        plain = [row for row in self.rows.values() if row.seconds != FAR]
-        gone, *others = self.chance.sample(plain, 7)
+        gone, *others = self.chance.sample(list(self.rows.values()), 7)
         self._server.execute(f"DELETE FROM {self.table} WHERE seq = {gone.seq}")
         del self.rows[gone.seq]
         for number, row in enumerate(others):

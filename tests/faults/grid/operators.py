@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,15 @@ from typing import Any, NamedTuple
 
 import backlog_spark as bs
 
-__all__ = ["FAR", "OPERATORS", "Operator", "Row", "flush_row"]
+__all__ = ["FAR", "OPERATORS", "Operator", "Row"]
 
 Expected = Counter[tuple[Any, ...]]
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 WINDOW_S = 10
 FAR = 10**6
-"""The seconds of a row behind which every window and timer of the others has ended."""
+"""By how many seconds a row is ahead of all others that ends their windows and timers."""
+FLUSH = -1
+"""The key of such rows."""
 
 
 class Row(NamedTuple):
@@ -30,11 +33,6 @@ class Row(NamedTuple):
     @property
     def ts(self) -> dt.datetime:
         return EPOCH + dt.timedelta(seconds=self.seconds)
-
-
-def flush_row(seq: int) -> Row:
-    """A row of a key of its own after which all windows of other rows have ended."""
-    return Row(seq, -1, 0, FAR)
 
 
 class Windows(bs.KeyedProcessFunction):
@@ -109,11 +107,13 @@ def _sums(rows: Iterable[Row]) -> Expected:
 
 
 def _windows_of(*sides: Iterable[Row]) -> dict[tuple[int, int], list[list[int]]]:
-    """The values of each side in each window of a key."""
+    """The values of each side in each window of a key. The window of the newest row that ends others is still open."""
     found: dict[tuple[int, int], list[list[int]]] = defaultdict(lambda: [[] for _ in sides])
-    for number, rows in enumerate(sides):
+    for number, side in enumerate(sides):
+        rows = list(side)
+        end = max((row.seconds for row in rows if row.k == FLUSH), default=math.inf)
         for row in rows:
-            if row.seconds != FAR:
+            if row.seconds < end:
                 found[row.k, int(row.seconds // WINDOW_S)][number].append(row.v)
     return found
 

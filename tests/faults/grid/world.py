@@ -21,7 +21,7 @@ from .cells import FAULTS, PHASES, STARTING, Run
 from .drivers import LIMIT_S, Drivers, Life
 from .inputs import KEYS, Hybrid, Input, MySqlCdc, SparkKafka
 from .job import BATCH_ROWS
-from .operators import OPERATORS, flush_row
+from .operators import OPERATORS
 
 __all__ = ["Query", "World"]
 
@@ -326,17 +326,11 @@ class Query:
                 builds = self.inputs[1]
                 builds.feed(builds.made(self._numbers(KEYS)))
                 life.ask("settle")
-            self.feed(KEYS)
-            life.ask("settle")
-            if self.operator.is_timed:
-                for one in self.inputs:
-                    one.feed([flush_row(self.next)])
-                life.ask("settle")
+            self._feed_last(life, KEYS)
         self._compare(life)
         if self.run.phases != ("finishing",):
             # State that was handed over is removed in the batch after the one that has read it.
-            self.feed(1)
-            life.ask("settle")
+            self._feed_last(life, 1)
             self._compare(life)
         life.ask("stop")
         if self.fault.does == "fill":
@@ -350,6 +344,16 @@ class Query:
             life.end()
         else:
             self.world.drivers.give_back(life)
+
+    def _feed_last(self, life: Life, count: int) -> None:
+        """More rows, and the end of their windows."""
+        self.feed(count)
+        life.ask("settle")
+        if self.operator.is_timed:
+            (number,) = self._numbers(1)
+            for one in self.inputs:
+                one.flush(number)
+            life.ask("settle")
 
     def _compare(self, life: Life) -> None:
         expected = self.operator.expected(*(list(one.rows.values()) for one in self.inputs))
