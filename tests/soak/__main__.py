@@ -40,7 +40,7 @@ def main() -> int:
         records=given.records,
         keys=max(2_000, 20 * given.changes),
         sums=5_000,
-        before=20 * given.records,
+        before=5 * given.records,
         away_s=given.minutes * 10,
     )
     began, on_terminal = time.monotonic(), sys.stderr.isatty()

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .samples import Sample, members, of_driver, on_disk
+from servers.launch import launch
+
+from .samples import Sample, birth, members, of_driver, on_disk
 
 # A query ends if a server is away for longer than its restarts go on. Its service would start it again.
 _MOST_ENDED = 10
@@ -50,6 +52,7 @@ class Driver:
         self.commits = self.restarts = 0
         """Of all lives, as far as they were told."""
         self._told: dict[str, Any] = {}
+        self._seen: set[tuple[int, int]] = set()
 
     @property
     def is_running(self) -> bool:
@@ -59,32 +62,38 @@ class Driver:
         """Start the program. Its status is that of this life from now on."""
         self._count({})
         self._status.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tests.soak.job", json.dumps(self._job)]
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.job", json.dumps(self._job)],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=Path(__file__).parents[2],
-            )
+            self._process = launch(command, dict(os.environ), out, cwd=Path(__file__).parents[2])
         self.lives.append((time.monotonic(), float("inf")))
 
     def kill(self) -> None:
-        """SIGKILL of the driver, its JVM and all its workers."""
+        """SIGKILL of the driver and its JVM. Their workers have to notice."""
         if self._process is None:
             return
         process, self._process = self._process, None
         self.status()
-        left = [pid for pid, _ in members(process.pid)]
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        found = members(process.pid)
+        self._seen |= {(pid, born) for pid in found if (born := birth(pid)) is not None}
+        for pid, kind in found.items():
+            if kind != "worker":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         process.wait()
         self.lives[-1] = self.lives[-1][0], time.monotonic()
 
+    def left(self, *, kill: bool = False) -> int:
+        """How many processes of killed lives still run; ``kill`` ends them."""
+        left = [pid for pid, born in self._seen if birth(pid) == born]
+        for pid in left if kill else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(left)
+
     def kill_worker(self, chance: random.Random) -> bool:
         """SIGKILL of a Python process that plans for the source or runs tasks, if there is one."""
-        found = [pid for pid, kind in members(self._process.pid) if kind == "worker"] if self._process else []
+        there = members(self._process.pid) if self._process else {}
+        found = [pid for pid, kind in there.items() if kind == "worker"]
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(chance.choice(found), signal.SIGKILL)

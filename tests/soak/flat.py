@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ PERCENT_AN_HOUR = 10.0
 LEAST_POINTS = 10
 # A line through all pairs of points; more than so many take long and tell nothing more.
 _MOST_POINTS = 300
+_NEAR_ZERO = 1e-6
 
 Point = tuple[float, float]
 
@@ -67,7 +69,8 @@ def judge(points: Sequence[Point], least: float) -> Verdict:
     middle = statistics.median(value - slope * at for at, value in chosen)
     first, last = middle + slope * points[0][0], middle + slope * points[-1][0]
     an_hour = slope * 3600
-    percent = 100 * an_hour / first if first > 0 else 0.0
+    # A line that begins near zero rises by no percentage that could be judged.
+    percent = 100 * an_hour / first if first > _NEAR_ZERO else math.copysign(math.inf, slope) if slope else 0.0
     return Verdict(first, last, an_hour, percent, percent < PERCENT_AN_HOUR or last - first < least)
 
 

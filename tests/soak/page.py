@@ -175,7 +175,6 @@ def rate(points: Sequence[Point], over: int = 6) -> list[Point]:
 
 def text_of(result: Result, load: Load, minutes: float, command: str) -> str:
     """The page."""
-    last = result.comparisons[-1] if result.comparisons else None
     head = _HEAD.format(
         day=dt.date.today(),
         cores=os.cpu_count(),
@@ -195,7 +194,7 @@ def text_of(result: Result, load: Load, minutes: float, command: str) -> str:
         before=f"{load.before:,}",
         rows=f"{load.keys // 2:,}",
     )
-    parts = [head, "## Load", "", *_load(result, load, last), "", "![Load and lag](soak-rates.svg)", ""]
+    parts = [head, "## Load", "", *_load(result, load), "", "![Load and lag](soak-rates.svg)", ""]
     parts += ["## Comparisons", "", *_comparisons(result), "", "## Faults that struck", "", *_struck(result), ""]
     parts += ["## After a driver was away", "", *_catch_ups(result), ""]
     parts += ["## Memory, threads and files", "", *_flatness(result), ""]
@@ -204,23 +203,31 @@ def text_of(result: Result, load: Load, minutes: float, command: str) -> str:
     return "\n".join([*parts, *_tail(minutes)])
 
 
-def _load(result: Result, load: Load, last: object) -> list[str]:
+def _load(result: Result, load: Load) -> list[str]:
     rows = ["| | target | written | all |", "|---|---|---|---|"]
     done = result.comparisons[-1] if result.comparisons else None
     for query, target in ((CHANGES, load.changes), (RECORDS, load.records)):
         count = (done.changes if query == CHANGES else done.records) if done else 0
         reached = count / result.written_s if result.written_s else 0
         rows.append(f"| {query} | {target:,}/s | {reached:,.0f}/s | {count:,} |")
-    lags = {query: [v for at, v in result.series.of[query].get("lag", [])] for query in QUERIES}
-    shown = {query: statistics.median(values) if values else float("nan") for query, values in lags.items()}
+    shown = {query: _median(result, query, "lag") for query in QUERIES}
     return [
         *rows,
         "",
         f"Median lag: the newest row in the target was {shown[CHANGES]:.1f} s old, and {shown[RECORDS]:,.0f} records "
         "were not in the sums yet. Times without a driver count too. Batches with rows: "
-        f"{result.commits[CHANGES]:,} and {result.commits[RECORDS]:,}. The queries restarted {result.restarts[CHANGES]} and "
-        f"{result.restarts[RECORDS]} times by themselves, after faults and for new columns.",
+        f"{result.commits[CHANGES]:,} and {result.commits[RECORDS]:,}. The queries restarted "
+        f"{result.restarts[CHANGES]} and {result.restarts[RECORDS]} times by themselves, after faults and for new "
+        "columns.",
+        "",
+        f"The machine's load average was {_median(result, CHANGES, 'load'):.1f} (median) on {os.cpu_count()} cores, which "
+        "other work shared.",
     ]
+
+
+def _median(result: Result, query: str, name: str) -> float:
+    values = [value for _, value in result.series.of[query].get(name, [])]
+    return statistics.median(values) if values else float("nan")
 
 
 def _comparisons(result: Result) -> list[str]:
@@ -263,8 +270,8 @@ def _catch_ups(result: Result) -> list[str]:
 def _flatness(result: Result) -> list[str]:
     lines = [
         f"The longest life of each driver is judged, without its first {WARM_UP:.0%}. A line is fitted (Theil and "
-        f"Sen's: the median of all slopes). A figure is *flat* if it rises by less than {PERCENT_AN_HOUR:.0f} % an hour, "
-        "or within the judged time by less than the last column. So this run does not see a smaller leak.",
+        f"Sen's: the median of all slopes). A figure is *flat* if it rises by less than {PERCENT_AN_HOUR:.0f} % an "
+        "hour, or within the judged time by less than the last column. So this run does not see a smaller leak.",
         "",
     ]
     for query, figures in verdicts(result).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -15,21 +14,36 @@ MIB = 1 << 20
 Sample = dict[str, float]
 
 
-def members(session: int) -> Iterator[tuple[int, str]]:
-    """Processes of a session, each with its kind: driver, jvm or worker."""
+def members(driver: int) -> dict[int, str]:
+    """A driver and all processes below it, by id, each with its kind: driver, jvm or worker."""
+    below: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pid = int(entry.name)
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) != session or fields[0] == "Z":
-                continue
-            program = Path((entry / "cmdline").read_bytes().split(b"\0")[0].decode()).name
-            if pid == session:
-                yield pid, "driver"
-            elif program.startswith("java"):
-                yield pid, "jvm"
-            elif program.startswith("python"):
-                yield pid, "worker"
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                fields = _stat(entry)
+                if fields[0] != "Z":
+                    below[int(fields[1])].append(int(entry.name))
+    found, waiting = {driver: "driver"}, list(below[driver])
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            program = Path(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()).name
+            if program.startswith(("java", "python")):
+                found[pid] = "jvm" if program.startswith("java") else "worker"
+        waiting += below[pid]
+    return found
+
+
+def birth(pid: int) -> int | None:
+    """When a process was started, in ticks; None if it does not run. A later one with its id has another."""
+    with contextlib.suppress(OSError, IndexError):
+        fields = _stat(Path(f"/proc/{pid}"))
+        return int(fields[19]) if fields[0] != "Z" else None
+    return None
+
+
+def _stat(process: Path) -> list[str]:
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def of_driver(pid: int) -> Sample:
@@ -38,10 +52,10 @@ def of_driver(pid: int) -> Sample:
     Memory of the driver and the JVM is resident. Workers are forked and share pages, so theirs is proportional (PSS).
     """
     found: Sample = defaultdict(float)
-    for member, kind in members(pid):
+    for member, kind in members(pid).items():
         with contextlib.suppress(OSError, ValueError, IndexError):
             root = Path(f"/proc/{member}")
-            fields = (root / "stat").read_text().rpartition(")")[2].split()
+            fields = _stat(root)
             found["processor, s"] += (int(fields[11]) + int(fields[12])) / _TICKS
             if kind == "worker":
                 found["workers"] += 1

@@ -19,6 +19,7 @@ _CATCH_UP_S = 900.0
 # Caught up: what is missing was written in the last seconds.
 _NEAR_S = 15.0
 _BEGIN_S = 300.0
+_END_S = 90.0
 
 
 @dataclass
@@ -255,6 +256,10 @@ class Soak:
         result.seconds = self._now()
         for query, driver in self._stage.drivers.items():
             driver.kill()
+            with contextlib.suppress(TimeoutError):
+                wait_until("the end of all workers", lambda d=driver: not d.left(), lambda: None, _END_S)
+            if left := driver.left(kill=True):
+                result.faults.append(f"{query}: {left} processes are left of drivers that were killed")
             result.lives[query] = [(a - self._began, b - self._began) for a, b in driver.lives]
             result.ended[query] = driver.ended
             result.commits[query], result.restarts[query] = driver.commits, driver.restarts

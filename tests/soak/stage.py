@@ -108,10 +108,11 @@ class Stage:
             RECORDS: Driver(root / RECORDS, RECORDS, source=self._records(files), **self._job("2 seconds")),
         }
         for driver in self.drivers.values():
+            stack.callback(driver.left, kill=True)
             stack.callback(driver.kill)
 
     def _changes(self) -> dict[str, str]:
-        lag = {"backlogLagThreshold": "20 seconds"}
+        lag = {"backlogLagThreshold": self._threshold()}
         return {"host": "127.0.0.1", "port": str(self.proxy.port), "user": "root", "table": f"{DATABASE}.t", **lag}
 
     def _records(self, files: Path) -> dict[str, str]:
@@ -122,8 +123,12 @@ class Stage:
             "kafka.bootstrap.servers": self.broker.address(),
             "subscribe": TOPIC,
             "startingOffsets": "earliest",
-            "backlogLagThreshold": "20 seconds",
+            "backlogLagThreshold": self._threshold(),
         }
+
+    def _threshold(self) -> str:
+        """More than a driver's start takes, and less than it is away."""
+        return f"{max(10.0, min(60.0, self.load.away_s / 3)):.0f} seconds"
 
     def _job(self, interval: str) -> dict[str, Any]:
         # The log has to last for longer than a driver is away.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import defaultdict
@@ -91,7 +92,7 @@ class Watch:
         seen, sums = beat(stage.drivers[CHANGES].target), counted(stage.drivers[RECORDS].target)
         behind = max(0, sums_of + stage.load.before - sums)
         written = stage.writers[CHANGES].counts.get("changes", 0)
-        series.add(CHANGES, at, {"written": written})
+        series.add(CHANGES, at, {"written": written, "load": os.getloadavg()[0]})
         series.add(RECORDS, at, {"written": sums_of, "lag": behind})
         if seen is not None:
             series.add(CHANGES, at, {"lag": max(0.0, time.time() - seen / 1000)})
