@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import pickle
 import random
 import shutil
 import signal
@@ -73,11 +74,18 @@ def main() -> int:
         rises = rising(result)
         for fault in (*result.faults, *rises):
             print(f"fault: {fault}")
-        kept = bool(result.faults or rises) or pages == root
+        kept = given.keep or bool(result.faults or rises) or pages == root
+        if kept:
+            # Series have functions as defaults, which pickle refuses.
+            result.series.of = {query: dict(of) for query, of in result.series.of.items()}
+            (root / "result.pickle").write_bytes(pickle.dumps((result, load, given.minutes, command)))
         print(f"{len(result.comparisons)} comparisons, {result.struck.total()} faults struck, "
               f"{len(result.faults)} faults found, {len(rises)} figures rise")  # fmt: skip
         print(f"written: {page}")
         return 1 if result.faults or rises else 0
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
     finally:
         if kept:
             print(f"kept: {root}")
@@ -92,6 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, default=5_000, help="a second")
     parser.add_argument("--records", type=int, default=50_000, help="a second")
     parser.add_argument("--page", type=Path, help="directory for the page; default: docs/proof, if the run is long")
+    parser.add_argument("--keep", action="store_true", help="keep the run's folder, with all points in result.pickle")
     return parser.parse_args()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import platform
 import statistics
@@ -98,11 +97,6 @@ def write(folder: Path, result: Result, load: Load, minutes: float, command: str
     page = folder / "soak.md"
     page.write_text(text_of(result, load, minutes, command), encoding="utf-8")
     return page
-
-
-def save(path: Path, result: Result) -> None:
-    """All points as JSON, to look at them again."""
-    path.write_text(json.dumps({query: dict(of) for query, of in result.series.of.items()}), encoding="utf-8")
 
 
 def plots(result: Result) -> dict[str, str]:
@@ -220,8 +214,8 @@ def _load(result: Result, load: Load) -> list[str]:
         f"{result.restarts[CHANGES]} and {result.restarts[RECORDS]} times by themselves, after faults and for new "
         "columns.",
         "",
-        f"The machine's load average was {_median(result, CHANGES, 'load'):.1f} (median) on {os.cpu_count()} cores, which "
-        "other work shared.",
+        f"The machine's load average was {_median(result, CHANGES, 'load'):.1f} (median) on {os.cpu_count()} cores, "
+        "which other work shared.",
     ]
 
 
