@@ -76,7 +76,7 @@ class Faults:
         """The faults of a stage in their order. Called once for each stage, in order."""
         killed = [query for query in QUERIES if stage in _KILLED[query]]
         there = [query for query in QUERIES if not is_away(query, stage)]
-        gap = max(_SHORTEST_S, min(_LONGEST_S, self._stage_s / 5))
+        gap = max(_SHORTEST_S, min(_LONGEST_S, self._stage_s / 4))
         at = gap * self._chance.uniform(0.3, 0.8)
         while at < self._stage_s - _SHORTEST_S / 2:
             kind = self._next()

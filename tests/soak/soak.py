@@ -18,7 +18,7 @@ from .watch import Series, Watch
 _CATCH_UP_S = 900.0
 # Caught up: what is missing was written in the last seconds.
 _NEAR_S = 15.0
-_BEGIN_S = 300.0
+_BEGIN_S = 900.0
 _END_S = 90.0
 
 

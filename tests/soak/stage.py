@@ -112,8 +112,15 @@ class Stage:
             stack.callback(driver.kill)
 
     def _changes(self) -> dict[str, str]:
-        lag = {"backlogLagThreshold": self._threshold()}
-        return {"host": "127.0.0.1", "port": str(self.proxy.port), "user": "root", "table": f"{DATABASE}.t", **lag}
+        return {
+            "host": "127.0.0.1",
+            "port": str(self.proxy.port),
+            "user": "root",
+            "table": f"{DATABASE}.t",
+            # Live batches of at most `small_batch_rows` go to the table without Spark's MERGE.
+            "maxRowsPerBatch": "90000",
+            "backlogLagThreshold": self._threshold(),
+        }
 
     def _records(self, files: Path) -> dict[str, str]:
         return {
@@ -138,7 +145,7 @@ class Stage:
             "delta.deletedFileRetentionDuration": "interval 2 minutes",
         }
         return {
-            "interval": interval, "during": "20 seconds", "properties": properties, "memory": "1500m", "conf": {},
+            "interval": interval, "during": "2 minutes", "properties": properties, "memory": "1500m", "conf": {},
         }  # fmt: skip
 
     def close(self) -> None:
