@@ -102,7 +102,7 @@ def write(folder: Path, result: Result, load: Load, minutes: float, command: str
 def plots(result: Result) -> dict[str, str]:
     """Each plot's text by name."""
     series, seconds = result.series, result.seconds
-    note = f"Dotted lines: {len(series.faults)} faults. Grey: the query's driver is stopped."
+    note = "Dotted lines: faults. Grey: the query's driver is stopped."
 
     def panel(title: str, unit: str, query: str, names: dict[str, str]) -> Panel:
         lines = {short: series.of[query].get(name, []) for name, short in names.items()}

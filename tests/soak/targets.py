@@ -39,7 +39,7 @@ def counted(target: Path) -> int:
 def tidy(target: Path) -> None:
     """Remove files that the table has not had for a while. The sink leaves that to its owner."""
     if (table := _open(target)) is not None:
-        table.vacuum(dry_run=False)
+        table.vacuum(dry_run=False, full=True)
 
 
 def differences_of_table(server: MySQLServer, target: Path) -> list[str]:
