@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo mysql demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-aws test-cluster test-sparks test-plain test-fast faults torture fuzz check docs dist bench clean setup java
+.PHONY: help demo mysql demo-hybrid demo-temporal demo-cluster test slow test-browser test-prometheus test-aws test-cluster test-sparks test-plain test-fast faults torture fuzz soak check docs dist bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -112,6 +112,10 @@ torture: $(PREPARED) java ## mysql_cdc with writers, ALTER TABLE and kills at th
 fuzz: $(PREPARED) java ## bad input of every kind, millions of them; writes docs/proof/fuzz.md [SECONDS= SEED= KIND= NUMBER=]
 	@$(PY) -m tests.fuzz $(call flag,--seconds,$(SECONDS)) $(call flag,--seed,$(SEED)) $(call flag,--kind,$(KIND)) \
 		$(call flag,--number,$(NUMBER))
+
+soak: $(PREPARED) java ## two queries under load, faults and kills for an hour; writes docs/proof/soak.md [MINUTES= SEED= CHANGES= RECORDS=]
+	@$(PY) -m tests.soak $(call flag,--minutes,$(MINUTES)) $(call flag,--seed,$(SEED)) \
+		$(call flag,--changes,$(CHANGES)) $(call flag,--records,$(RECORDS))
 
 check: $(PACKAGES) ## lint, format, types, and a smoke test of the built wheel in a clean environment
 	@$(PY) -m ruff check .

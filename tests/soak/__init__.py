@@ -1,0 +1,1 @@
+"""Two queries under load, faults and kills for an hour: their targets, memory and files (`make soak`)."""
