@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from backlog_spark.errors import BacklogError
 from backlog_spark.spark.checkpoint.driver_claim import DriverClaim, NewerDriver
 
-from .interleavings import Broken, Driver, Program, Rules, State, check_quiet, explored, steps_of
+from .driver_program import Program
+from .interleavings import Broken, Driver, Rules, State, check_quiet, explored, steps_of
 
 # On HDFS an entry of Spark's logs is looked for and written in one step. There a driver may be paused anywhere. On a
 # local disk and on S3 it takes two, and the newer driver waits until the older one has ended.
