@@ -71,7 +71,7 @@ def main() -> int:
         pages = given.page or (_PAGES if given.minutes >= _LEAST_MINUTES and not result.faults else root)
         command = f"make soak MINUTES={given.minutes:g} SEED={seed} CHANGES={given.changes} RECORDS={given.records}"
         page = write(pages, result, load, given.minutes, command)
-        rises = rising(result)
+        rises = rising(result, load.away_s)
         for fault in (*result.faults, *rises):
             print(f"fault: {fault}")
         kept = given.keep or bool(result.faults or rises) or pages == root

@@ -74,6 +74,7 @@ def judge(points: Sequence[Point], least: float) -> Verdict:
     return Verdict(first, last, an_hour, percent, percent < PERCENT_AN_HOUR or last - first < least)
 
 
-def judged(points: Sequence[Point], begin: float, end: float) -> list[Point]:
-    """The points of a life from ``begin`` to ``end`` without its warm-up."""
-    return [point for point in points if begin + (end - begin) * WARM_UP <= point[0] <= end]
+def judged(points: Sequence[Point], begin: float, end: float, settles_s: float = 0.0) -> list[Point]:
+    """The points of a life from ``begin`` to ``end`` without its warm-up, which takes at least ``settles_s``."""
+    begin += max((end - begin) * WARM_UP, settles_s)
+    return [point for point in points if begin <= point[0] <= end]

@@ -59,6 +59,8 @@ def of_driver(pid: int) -> Sample:
             found["processor, s"] += (int(fields[11]) + int(fields[12])) / _TICKS
             if kind == "worker":
                 found["workers"] += 1
+                resident = int((root / "statm").read_text().split()[1]) * _PAGE / MIB
+                found["largest worker, MiB"] = max(found["largest worker, MiB"], resident)
                 found["workers, MiB"] += _proportional(root) / MIB
                 continue
             found[f"{kind}, MiB"] = int((root / "statm").read_text().split()[1]) * _PAGE / MIB

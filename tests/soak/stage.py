@@ -117,8 +117,6 @@ class Stage:
             "port": str(self.proxy.port),
             "user": "root",
             "table": f"{DATABASE}.t",
-            # Live batches of at most `small_batch_rows` go to the table without Spark's MERGE.
-            "maxRowsPerBatch": "90000",
             "backlogLagThreshold": self._threshold(),
         }
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.soak import plan
 from tests.soak.flat import LEAST_POINTS, Point, judge, judged
-from tests.soak.page import JUDGED, LEAST_JUDGED_S, plots, rising, text_of, write
+from tests.soak.page import LEAST_JUDGED_S, plots, rising, rules, text_of, write
 from tests.soak.plan import CHANGES, QUERIES, RECORDS, Faults
 from tests.soak.records import keys_of, sums, write_files
 from tests.soak.soak import CatchUp, Comparison, Result, Soak
@@ -68,6 +68,7 @@ def test_workers_that_are_killed_hide_no_leak_and_make_none() -> None:
 def test_the_warm_up_of_a_life_is_not_judged() -> None:
     points = line(0, 60)
     assert [at for at, _ in judged(points, 1_000, 2_000)] == list(range(1_400, 2_001, 5))
+    assert [at for at, _ in judged(points, 1_000, 2_000, 900.0)] == list(range(1_900, 2_001, 5))
 
 
 def test_every_kind_of_fault_strikes_and_one_driver_lives_on() -> None:
@@ -135,7 +136,7 @@ def result(rise: float) -> Result:
         found.commits[query] = found.restarts[query] = 3
         for at in range(0, 3_700, 5):
             growth = rise * at / 3600 if query == RECORDS else 0.0
-            sample = {**dict.fromkeys(JUDGED, 200.0), "heap, MiB": 200 + growth, "lag": 1.0, "written": at * 100}
+            sample = {**dict.fromkeys(rules(60.0), 200.0), "heap, MiB": 200 + growth, "lag": 1.0, "written": at * 100}
             found.series.add(query, at, sample)
         found.catch_ups[query] = CatchUp(600.0, 60_000, 15.0, 30.0, 3_000, True)
     found.series.away[CHANGES] = 10.0, 610.0
@@ -147,8 +148,8 @@ def result(rise: float) -> Result:
 
 def test_the_page_says_what_was_found(tmp_path: Path) -> None:
     page = write(tmp_path, result(0.0), LOAD, 60, "make soak").read_text()
-    assert rising(result(0.0)) == []
-    assert page.count("| flat |") == 2 * len(JUDGED)
+    assert rising(result(0.0), 60.0) == []
+    assert page.count("| flat |") == 2 * len(rules(60.0))
     assert f"| {plan.CUT} | 1 |" in page
     assert "| 10.0 min, 60,000 rows | 15 s | 30 s | 2,100 | yes |" in page
     for image in tmp_path.glob("*.svg"):
@@ -159,16 +160,16 @@ def test_the_page_says_what_was_found(tmp_path: Path) -> None:
 
 def test_the_page_says_what_rises() -> None:
     found = result(100.0)
-    assert len(rising(found)) == 1
-    assert "files and Kafka to sums: JVM's heap after a collection" in rising(found)[0]
+    assert len(rising(found, 60.0)) == 1
+    assert "files and Kafka to sums: JVM's heap after a collection" in rising(found, 60.0)[0]
     assert text_of(found, LOAD, 60, "make soak").count("**rises**") == 1
 
 
 def test_a_short_life_is_not_judged() -> None:
     found = result(5_000.0)
     found.lives = {query: [(0.0, LEAST_JUDGED_S)] for query in QUERIES}
-    assert rising(found) == []
-    assert text_of(found, LOAD, 60, "make soak").count("| too short |") == 2 * len(JUDGED)
+    assert rising(found, 60.0) == []
+    assert text_of(found, LOAD, 60, "make soak").count("| too short |") == 2 * len(rules(60.0))
     assert plots(found)
 
 
