@@ -187,6 +187,13 @@ INTERNALS: Final[dict[str, Internal]] = {
         "PySpark puts them there, and other users of the machine can read them. A SIGTERM to the group ends the JVM.",
         beside_java="PySpark's `SparkContext._ensure_initialized` and `launch_gateway`",
     ),
+    "state connection": Internal(
+        "plan/state_connection",
+        {},
+        "tasks with state leave no file descriptor open (SPARK-58932)",
+        "Spark 4.2.0 leaves one open in the executor for each such task of each batch, until the executor ends.",
+        beside_java="PySpark's `StatefulProcessorHandle._statefulProcessorApiClient` and its `set_handle_state`",
+    ),
     "checkpoint files": Internal(
         "checkpoint/files",
         {

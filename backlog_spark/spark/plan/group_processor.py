@@ -20,6 +20,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.key_memory import check_largest_key, naming_largest_key
+from backlog_spark.spark.plan.state_connection import leave_waiting
 from backlog_spark.state.seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_SILENT, Control
 from backlog_spark.state.store import GroupStore
 from backlog_spark.state.tables import combine, cut, from_bytes, to_bytes
@@ -68,6 +69,7 @@ class GroupProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         collect_rarely()
         keep_imports()
+        self._handle = handle
         self._schema = self._fold.state.arrow()
         self._live = self._fold.live_schema()
         self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)
@@ -137,6 +139,7 @@ class GroupProcessor(StatefulProcessor):
 
     def close(self) -> None:
         self._fold.close()
+        leave_waiting(self._handle)
 
 
 class PandasProcessor(GroupProcessor):
