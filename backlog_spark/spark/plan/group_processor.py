@@ -65,6 +65,7 @@ class GroupProcessor(StatefulProcessor):
         self._name = name
         self._report = report
         self._watermark = MIN_WATERMARK if watermark is None else watermark
+        self._handle: StatefulProcessorHandle | None = None  # until it is initialised
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         collect_rarely()

@@ -18,8 +18,11 @@ __all__ = ["leave_waiting"]
 _held: list[Any] = []
 
 
-def leave_waiting(handle: StatefulProcessorHandle) -> None:
-    """Called at the end of a task, when no more state is read or written. Does nothing in a Spark with other names."""
+def leave_waiting(handle: StatefulProcessorHandle | None) -> None:
+    """Called at the end of a task, when no more state is read or written. Does nothing in a Spark with other names.
+
+    ``handle`` is None if the task has failed before it had one.
+    """
     client = getattr(handle, "_statefulProcessorApiClient", None)
     state = getattr(client, "handle_state", None)
     # Spark also calls processors once on the driver, which ends that server in another way.
