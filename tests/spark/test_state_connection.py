@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.spark.jvm.internals import SWITCH
 from backlog_spark.spark.plan import state_connection
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
@@ -54,8 +55,9 @@ def test_batches_with_state_leave_no_socket_open(spark: SparkSession, tmp_path: 
     assert sink.newest(len(KEYS)) == expected(spark, tables)
 
 
-def test_only_the_last_state_of_a_task_is_not_told() -> None:
+def test_only_the_last_state_of_a_task_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    monkeypatch.delenv(SWITCH, raising=False)
 
     def client(state: str) -> SimpleNamespace:
         return SimpleNamespace(
@@ -71,3 +73,8 @@ def test_only_the_last_state_of_a_task_is_not_told() -> None:
     assert state_connection._held == [done]
     state_connection.leave_waiting(SimpleNamespace())
     assert state_connection._held == [done]
+    monkeypatch.setenv(SWITCH, "off")
+    plain = client("TIMER_PROCESSED")
+    state_connection.leave_waiting(SimpleNamespace(_statefulProcessorApiClient=plain))
+    plain.set_handle_state(SimpleNamespace(name="CLOSED"))
+    assert told[-2:] == ["CLOSED", "CLOSED"]

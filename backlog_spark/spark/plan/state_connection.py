@@ -12,6 +12,8 @@ from typing import Any
 
 from pyspark.sql.streaming import StatefulProcessorHandle
 
+from backlog_spark.spark.jvm.internals import is_off
+
 __all__ = ["leave_waiting"]
 
 # That of this worker's newest task.
@@ -26,7 +28,7 @@ def leave_waiting(handle: StatefulProcessorHandle | None) -> None:
     client = getattr(handle, "_statefulProcessorApiClient", None)
     state = getattr(client, "handle_state", None)
     # Spark also calls processors once on the driver, which ends that server in another way.
-    if client is None or getattr(state, "name", "") != "TIMER_PROCESSED":
+    if client is None or getattr(state, "name", "") != "TIMER_PROCESSED" or is_off():
         return
     tell = client.set_handle_state
 
