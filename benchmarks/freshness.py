@@ -34,7 +34,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,11 +44,12 @@ import pyarrow.parquet as pq
 import backlog_spark as bs
 from backlog_spark.spark.jvm.session import register
 from benchmarks import by_hand
+from benchmarks import freshness_page as page
 from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset
 from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
+from benchmarks.freshness_page import PERCENTS
 from benchmarks.processes import jvm_of, spent, usage
-from benchmarks.proof_page import facts, spread_table, write_page
 from benchmarks.table_formats import DELTA, ICEBERG, TableFormat
 from examples.freshness import Commit, gaps, percentile, waits
 from servers.mysql import MySQLServer
@@ -64,7 +65,6 @@ _LIMIT_S = 600
 _IDLE_S = 10
 _POLL_S = 0.1
 _WARM_S, _WARM_COMMITS = 10, 2  # warm-up: at least this long, and this many live commits
-_PERCENTS = (50, 95, 99)
 
 Start = Callable[["SparkSession", MySQLServer, Path, str], Sequence[Any]]
 
@@ -312,7 +312,7 @@ def once(
 
 def show(name: str, rate: int, measured: Measured, changes: float) -> None:
     """Print the measurements. ``changes``: of a commit."""
-    p50, p95, p99 = (percentile(measured.waits, percent) for percent in _PERCENTS)
+    p50, p95, p99 = (percentile(measured.waits, percent) for percent in PERCENTS)
     print(
         f"{name}: {p50:.2f} s (p95 {p95:.2f}, p99 {p99:.2f}), {60 * measured.commits / measured.seconds:.1f} commits "
         f"a minute of {changes:,.0f} changes, {measured.cpu / max(1, measured.commits):.2f} s cpu a commit, "
@@ -345,7 +345,7 @@ def _compare(
     def less(what: str, mine: float, peers: float) -> None:
         result("freshness", f"{variant} {what}", mine, {"handwritten": peers}, less_is_better=True)
 
-    for percent in _PERCENTS:
+    for percent in PERCENTS:
         less(f"p{percent}", percentile(ours.waits, percent), percentile(theirs.waits, percent))
     minutes = 60 * ours.commits / ours.seconds, 60 * max(1, theirs.commits) / theirs.seconds
     result("freshness", f"{variant} commits a minute", minutes[0], {"handwritten": minutes[1]})
@@ -413,65 +413,7 @@ def measure(spark: SparkSession, server: MySQLServer, arguments: argparse.Namesp
             else:
                 compared[kind, rate] = _compare(spark, server, arguments, kind, rate, is_first=not number)
     if arguments.write:
-        write(compared, arguments, server.version)
-
-
-_ABOUT = """An application changes a table of {rows:,} rows on a real server: half updates of scattered rows, half new
-rows. A query keeps a Delta table, with an interval of {interval}. At the end the table is equal to the server's.
-
-"""
-_HOW = """
-* *p50*, *p95*, *p99*: seconds from the server's commit to the commit of the Delta table that has the change. They
-  include the wait for the next interval.
-* *cpu*: processor seconds of the query's JVM and Python processes for 1,000 changes, without server and application.
-* *idle*: the same in percent of one core while nothing changes.
-* *by hand*: `foreachBatch` with MERGE or append on `format("mysql_cdc")`, and Spark's own aggregation and join.
-* Server, application and query share the machine. A line whose *reached* is below the rate shows what it can do.
-
-| kind | the query |
-|---|---|
-| `append` | the log of changes in `DeltaAppend` |
-| `upsert` | a copy in `DeltaUpsert` |
-| `sum` | sum and count of {keys:,} keys in `DeltaUpsert` |
-| `join` | clicks, a second table, joined with the users' table by processing time, in `DeltaAppend` |
-"""
-
-
-def write(
-    compared: Mapping[tuple[str, int], Mapping[str, Measured]], arguments: argparse.Namespace, version: str
-) -> None:
-    """Write docs/proof/freshness.md.
-
-    Parameters
-    ----------
-    compared : mapping
-        By kind and rate, then by candidate.
-    arguments : argparse.Namespace
-        As of `parser`.
-    version : str
-        Of the server.
-    """
-    kinds = list(dict.fromkeys(kind for kind, _ in compared))
-    rates = ",".join(str(rate) for rate in dict.fromkeys(rate for _, rate in compared))
-    command = (
-        f"make bench CASE=freshness KIND={','.join(kinds)} RATE={rates} SECONDS={arguments.seconds:g} "
-        f"ROWS={arguments.rows} KEYS={arguments.keys} RUNS={arguments.runs} WRITE=1"
-    )
-    lines = _ABOUT.format(rows=arguments.rows, interval=arguments.interval).splitlines()
-    lines += [*facts(command, MySQL=version), *_HOW.format(keys=arguments.keys).splitlines()]
-    names = {"ours": "backlog_spark", "handwritten": "by hand"}
-    for kind in kinds:
-        rows = []
-        for (each, rate), measured in compared.items():
-            if each == kind:
-                for candidate, found in measured.items():
-                    waited = [f"{percentile(found.waits, percent):.2f}" for percent in _PERCENTS]
-                    cpu = 1000 * found.cpu / max(1.0, found.rate * found.seconds)
-                    idle = f"{statistics.median(found.idle):.1f} %"
-                    rows.append([f"{rate:,}", names[candidate], f"{found.rate:,.0f}", *waited, f"{cpu:.2f}", idle])
-        head = ["changes/s", "", "reached", *(f"p{percent}" for percent in _PERCENTS), "cpu", "idle"]
-        lines += ["", f"## {kind}", "", *spread_table(head, rows)]
-    write_page("freshness", "Freshness and the cost of idling", "make bench CASE=freshness WRITE=1", lines)
+        page.write(compared, arguments, server.version)
 
 
 def run(arguments: argparse.Namespace) -> None:

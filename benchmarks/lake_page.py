@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.lake_candidates import CANDIDATES
+from benchmarks.proof_page import spread_table
 
 __all__ = ["COSTS", "Facts", "Row", "Run", "line", "text", "write"]
 
@@ -165,10 +166,6 @@ whose target is not equal has no figures.
 """
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
-
-
 def _snapshot(rows: Sequence[Row]) -> list[str]:
     lines = []
     for row in rows:
@@ -187,7 +184,7 @@ def _snapshot(rows: Sequence[Row]) -> list[str]:
             ]
         )
     heads = ["", "rows/s", "seconds", "start", "CPU s per million", "work", "memory, MiB", "servers' CPU s", "date"]
-    return _table(heads, lines)
+    return spread_table(heads, lines)
 
 
 def _changes(rows: Sequence[Row]) -> list[str]:
@@ -204,7 +201,9 @@ def _changes(rows: Sequence[Row]) -> list[str]:
                 _seconds(row.servers("servers_changes_cpu")),
             ]
         )
-    return _table(["", "equal after, s", "application, s", "CPU s per million", "memory, MiB", "servers' CPU s"], lines)
+    return spread_table(
+        ["", "equal after, s", "application, s", "CPU s per million", "memory, MiB", "servers' CPU s"], lines
+    )
 
 
 def _mib(number: float) -> str:
@@ -225,7 +224,7 @@ def _missing(rows: Iterable[Row]) -> list[str]:
         told = " ".join(row.why.split()).replace("|", "\\|").replace("<", "&lt;")
         told = told if len(told) <= _LONGEST else f"… {told[-_LONGEST:]}"
         lines.append([f"{row.rows:,}", CANDIDATES[row.name].title, told, row.date])
-    return _table(["rows", "", "why", "date"], lines)
+    return spread_table(["rows", "", "why", "date"], lines)
 
 
 def text(rows: Sequence[Row], facts: Facts) -> str:

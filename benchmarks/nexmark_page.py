@@ -10,12 +10,13 @@ import argparse
 import datetime as dt
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.nexmark_jobs import QUERIES
+from benchmarks.proof_page import spread_table
 from servers.flink_jars import FLINK_VERSION
 
 if TYPE_CHECKING:
@@ -152,10 +153,6 @@ def _number(query: str) -> int:
     return int(query[1:])
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
-
-
 def _speed(row: Row, name: str) -> str:
     if name not in row.seconds:
         return "differs" if "differs" in row.why.get(name, "") else ""
@@ -167,7 +164,7 @@ def _backlog(rows: Sequence[Row]) -> list[str]:
         [row.query, QUERIES[row.query].about.rstrip("."), *(_speed(row, name) for name in _CANDIDATES), row.date]
         for row in rows
     ]
-    return _table(["query", "question", *_CANDIDATES.values(), "date"], lines)
+    return spread_table(["query", "question", *_CANDIDATES.values(), "date"], lines)
 
 
 def _live(rows: Sequence[Row]) -> list[str]:
@@ -184,7 +181,7 @@ def _live(rows: Sequence[Row]) -> list[str]:
         lines.append(cells)
     figures = ["switch", "batch", "p50", "p95", "state"]
     shown = [f"{_CANDIDATES[name]}: {figures[0]}" for name in ("ours", "spark_stream")]
-    return _table(["query", shown[0], *figures[1:], shown[1], *figures[1:]], lines)
+    return spread_table(["query", shown[0], *figures[1:], shown[1], *figures[1:]], lines)
 
 
 _MOST_OF_Q23 = 200_000
@@ -204,7 +201,7 @@ def _growth(rows: Sequence[Row], sizes: Sequence[int]) -> list[str]:
             seconds = [(size, found.get((query, size), {}).get(name)) for name, size in every]
             lines.append([query, *("" if took is None else f"{size / took:,.0f}" for size, took in seconds)])
     heads = [f"{_CANDIDATES[name]}, {size:,}" for name in ("ours", "spark_batch") for size in sizes]
-    return _table(["query", *heads], lines)
+    return spread_table(["query", *heads], lines)
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
@@ -214,7 +211,7 @@ def _missing(rows: Sequence[Row]) -> list[str]:
             told = why.replace("|", "\\|").replace("<", "&lt;")
             told = told[:_LONGEST] + ("…" if len(told) > _LONGEST else "")
             lines.append([row.query, f"{row.events:,}", _CANDIDATES[name], told])
-    return _table(["query", "events", "", "why"], lines)
+    return spread_table(["query", "events", "", "why"], lines)
 
 
 _LONGEST = 160

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks import freshness, proof_page, sink
+from benchmarks import freshness, freshness_page, proof_page, sink
 from benchmarks.common import result
 from benchmarks.freshness import Measured
 from benchmarks.processes import Usage, spent, usage
@@ -115,7 +115,7 @@ def test_the_page_has_a_line_for_each_rate(tmp_path: Path, monkeypatch: pytest.M
     ours = Measured(waits=[0.1, 0.2, 0.3, 4.0], seconds=10, cpu=5.0, idle=[1.0, 2.5, 3.0], rate=500.0)
     theirs = Measured(waits=[2.0], seconds=10, cpu=50.0, idle=[9.0], rate=490.4)
     given = freshness.parser().parse_args(["--rows", "2000", "--seconds", "10"])
-    freshness.write({("sum", 500): {"ours": ours, "handwritten": theirs}}, given, "8.0.15")
+    freshness_page.write({("sum", 500): {"ours": ours, "handwritten": theirs}}, given, "8.0.15")
     lines = (tmp_path / "freshness.md").read_text().splitlines()
     assert "| 500 | backlog_spark | 500 | 0.20 | 4.00 | 4.00 | 1.00 | 2.5 % |" in lines
     assert "| 500 | by hand | 490 | 2.00 | 2.00 | 2.00 | 10.20 | 9.0 % |" in lines
