@@ -162,6 +162,10 @@ _EXISTING: Final = (
 )
 
 
+_MERGED_ROWS: Final = Field(1_000_000, ge=0, description="The driver merges live batches of up to this many rows.")
+_MERGED_BYTES: Final = Field(256 << 20, ge=0, description="Most bytes of such a batch.")
+
+
 class DeltaSection(SinkSection):
     path: Location | None = Field(None, description="Location of the table. The first start creates it.")
     table: str | None = Field(
@@ -222,6 +226,8 @@ class DeltaUpsertSink(DeltaSection, _KeptOfOne):
         ["_change_type", "_commit_timestamp", "_commit_seq"], description="Columns that are not stored."
     )
     on_existing_rows: Literal["replace", "keep", "refuse"] = Field("replace", description=_EXISTING)
+    small_batch_rows: int = _MERGED_ROWS
+    small_batch_bytes: int = _MERGED_BYTES
 
 
 class JdbcUpsertSink(SinkSection):
@@ -357,6 +363,8 @@ class IcebergUpsertSink(IcebergSection, _KeptOfOne):
         ["_change_type", "_commit_timestamp", "_commit_seq"], description="Columns that are not stored."
     )
     on_existing_rows: Literal["replace", "keep", "refuse"] = Field("replace", description=_EXISTING)
+    small_batch_rows: int = _MERGED_ROWS
+    small_batch_bytes: int = _MERGED_BYTES
 
 
 class IcebergTablesSink(SinkSection, _Kept):

@@ -22,6 +22,8 @@ from backlog_spark.spark.plan.batch_frames import kept
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from backlog_spark.sinks.replays import Replays
+
 __all__ = ["PendingBatch", "TableSink", "TableWriter"]
 
 # Each attempt starts at the newest version. 20 failed attempts in a row mean that another writer never pauses.
@@ -47,8 +49,7 @@ class PendingBatch:
     rows : DataFrame
     info : BatchInfo
     txn_app_id : str
-    is_replayed : bool
-        Whether an earlier run may have failed to write it.
+    replays : Replays
     until_written : ExitStack
         Frees resources of the writers.
     at_hand : bool
@@ -58,9 +59,19 @@ class PendingBatch:
     rows: DataFrame
     info: BatchInfo
     txn_app_id: str
-    is_replayed: bool
+    replays: Replays
     until_written: contextlib.ExitStack
     at_hand: bool = False
+
+    @property
+    def not_for_driver(self) -> str:
+        """Why Spark writes the batch, whatever its size; empty if the driver may collect it.
+
+        A batch of backlog can be of any size. If it has changes, the source limits its rows.
+        """
+        if self.info.snapshot or (self.info.is_backlog and not self.info.has_changes):
+            return "it is backlog"
+        return "it is replayed" if self.replays.refuse(self.info.batch_id) else ""
 
     def keep(self) -> None:
         """Cache the rows in the first action on them."""

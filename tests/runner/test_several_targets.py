@@ -84,6 +84,14 @@ def test_targets_collect_a_small_batch_once(spark: SparkSession, monkeypatch: py
         assert few.collected(rows, ["id"])[0] is None
         assert wide.collected(rows, ["id"])[0].num_rows == 5  # type: ignore[union-attr]
     assert wide.collected(batch, ["id"])[0].column_names == ["id"]  # type: ignore[union-attr]
+    # The first batch may be narrower than was assumed, and then has room for more rows: it is looked at again.
+    narrow, wide = RowBudget(10, 4_000, batch.schema.fields), RowBudget(10, 4_000, batch.schema.fields)
+    long = spark.range(5).selectExpr("id", "id * 2 AS `a.b`", "repeat('x', 3000) AS unused")
+    for budget, rows, least in ((narrow, batch, 5), (wide, long, 0)):
+        assert budget.rows == 3
+        with shared(rows) as kept:
+            found = budget.collected(kept, rows.columns)[0]
+            assert (0 if found is None else found.num_rows) == least
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -44,8 +44,10 @@ def upsert(path: Path, **options: Any) -> DeltaUpsert:
     return DeltaUpsert(str(path), ["id"], **options)
 
 
-def opened(spark: SparkSession, sink: DeltaSink, planned: int | None = None, committed: int | None = None) -> DeltaSink:
-    sink.open(SinkContext(spark, "app", SCHEMA, False, planned, committed))
+def opened(
+    spark: SparkSession, sink: DeltaSink, planned: int | None = None, committed: int | None = None, directory: str = ""
+) -> DeltaSink:
+    sink.open(SinkContext(spark, "app", SCHEMA, False, planned, committed, directory=directory))
     return sink
 
 
@@ -93,7 +95,7 @@ def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, upsert(tmp_path, small_batch_rows=3), 1)
     batches: Sequence[tuple[bool, tuple[Change, ...], tuple[str, str]]] = [
         (True, FIRST[:1], ("spark", "it is backlog")),
-        (False, FIRST[:1], ("spark", "it is replayed")),  # as planned before this start
+        (False, FIRST[:1], ("spark", "it is replayed")),  # as planned before this start; there is no directory
         (False, FIRST, ("direct", "")),
         (False, SECOND, ("spark", "it has more than 3 rows")),
         (False, (), ("direct", "")),
@@ -103,10 +105,34 @@ def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
         assert writer_of(sink) == expected
     assert rows_of(spark, tmp_path) == MERGED
     assert RustTable(str(tmp_path)).transaction_version("app") == 4
-    wide = opened(spark, upsert(tmp_path, small_batch_bytes=10_000), 4, 4)
-    wide.write(changes(spark, (5, "x" * 20_000, "insert", 9)), BatchInfo(5, False))
+    sink.write(changes(spark), BatchInfo(5, True, has_changes=True))
+    assert writer_of(sink) == ("direct", "")
+    wide = opened(spark, upsert(tmp_path, small_batch_bytes=10_000), 5, 5)
+    wide.write(changes(spark, (5, "x" * 20_000, "insert", 9)), BatchInfo(6, False))
     assert writer_of(wide)[0] == "spark"
     assert "bytes" in writer_of(wide)[1]
+
+
+@pytest.mark.parametrize("is_backlog", [False, True])
+def test_the_driver_tries_a_replayed_batch_once(spark: SparkSession, tmp_path: Path, is_backlog: bool) -> None:
+    place, table = str(tmp_path / "own"), tmp_path / "t"
+
+    def started(newest: int) -> DeltaSink:
+        return opened(spark, upsert(table), newest, newest - 1, directory=place)
+
+    def batch(number: int) -> BatchInfo:
+        return BatchInfo(number, is_backlog, has_changes=True)
+
+    opened(spark, upsert(table), directory=place).write(changes(spark, *FIRST), batch(0))
+    assert not started(1)._replays.refuse(1)  # type: ignore[union-attr]  # and the driver dies of it
+    last = started(1)
+    last.write(changes(spark, *SECOND), batch(1))
+    assert writer_of(last) == ("spark", "it is replayed")
+    for number in (2, 3):  # killed once at each batch
+        next_one = started(number)
+        next_one.write(changes(spark, (7, "g", "insert", 10 + number)), batch(number))
+        assert writer_of(next_one) == ("direct", "")
+    assert rows_of(spark, table) == MERGED + Counter([(7, "g")])
 
 
 @pytest.mark.grid

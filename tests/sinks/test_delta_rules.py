@@ -141,7 +141,7 @@ def test_bytes_become_rows_by_the_width_of_the_rows_before() -> None:
     assert RowBudget(100, 1 << 20, fields).rows == 100
     assert RowBudget(0, 1 << 20, fields).rows == 0
     budget = RowBudget(1_000_000, 1 << 20, fields)
-    assert budget.rows == (1 << 20) // (16 + 256)
+    assert budget.rows == (1 << 20) // (16 + 1024)
     budget.take(0, 0)
     budget.take(10, 10_000)  # 1,000 bytes a row, and the next ones may have four times as much
     assert budget.rows == (1 << 20) // 4_000

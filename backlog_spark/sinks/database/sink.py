@@ -25,6 +25,7 @@ from backlog_spark.sinks.database.target import (
     stored_columns,
 )
 from backlog_spark.sinks.database.writers import LiveWriter, StagedWriter, Upsert
+from backlog_spark.sinks.replays import Replays
 from backlog_spark.sinks.small_batches import RowBudget, is_comparable
 from backlog_spark.sinks.table_sink import PendingBatch, TableSink, TableWriter
 from backlog_spark.spi.examination import Finding, Severity
@@ -151,7 +152,7 @@ class JdbcUpsert(TableSink[Mark]):
         self._known: CountedBatches | None = None
         self._budget = RowBudget(0, 0, ())
         self._never_live = ""  # why the driver writes no batch
-        self._replayed = -1  # batches up to this id may have failed in an earlier run
+        self._replays: Replays | None = None
 
     def for_output(self) -> JdbcUpsert:
         found = copy.copy(self)
@@ -218,7 +219,7 @@ class JdbcUpsert(TableSink[Mark]):
             probe = Place(place.schema, f"{stage_prefix(app_id)}probe")
             check_rights(dialect, run, place, [column.name for column in stored], probe)
         drop_leftovers(database, place.schema, app_id)
-        self._known, self._replayed = known, -1 if context.newest_planned is None else context.newest_planned
+        self._known, self._replays = known, Replays(context)
         types = {field.name: field.dataType for field in context.schema.fields}
         if not self.small_batch_rows:
             self._never_live = "small_batch_rows is 0"
@@ -259,10 +260,9 @@ class JdbcUpsert(TableSink[Mark]):
     # -- TableSink ------------------------------------------------------------------------------------------
 
     def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: contextlib.ExitStack) -> PendingBatch:
-        if self._upsert is None:
+        if self._upsert is None or self._replays is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
-        is_replayed = batch.batch_id <= self._replayed
-        return PendingBatch(batch_df, batch, self._upsert.app_id, is_replayed, until_written)
+        return PendingBatch(batch_df, batch, self._upsert.app_id, self._replays, until_written)
 
     def _writers(self, batch: PendingBatch) -> Sequence[TableWriter]:
         upsert = self._opened

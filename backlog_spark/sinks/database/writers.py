@@ -107,11 +107,9 @@ class LiveWriter(TableWriter):
         return self.reason
 
     def _refusal_of_batch(self) -> str:
-        if self.batch.info.is_backlog or self.batch.info.snapshot:
-            return "it is backlog"
         if self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"
-        return "it is replayed" if self.batch.is_replayed else ""  # it may have been too large for the driver
+        return self.batch.not_for_driver
 
     def _collected(self) -> tuple[pa.Table | None, str]:
         """The batch, or the reason why it is not small."""

@@ -42,7 +42,8 @@ from backlog_spark.sinks.delta.sole_writer import SoleWriter, noticing_others
 from backlog_spark.sinks.delta.values import becomes_null, refuse_padded
 from backlog_spark.sinks.delta.writers import DirectWriter, FilesWriter, SparkWriter, retriable
 from backlog_spark.sinks.rejected_rows import with_violations
-from backlog_spark.sinks.small_batches import RowBudget
+from backlog_spark.sinks.replays import Replays
+from backlog_spark.sinks.small_batches import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, RowBudget
 from backlog_spark.sinks.table_sink import PendingBatch, TableSink, TableWriter
 from backlog_spark.spark.jvm import delta_log
 from backlog_spark.spark.jvm.session import session_conf, session_copy
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CREATED_BY",
     "KEYS",
-    "SMALL_BATCH_BYTES",
-    "SMALL_BATCH_ROWS",
     "DeltaSink",
     "checked_path",
 ]
@@ -67,9 +66,6 @@ KEYS: Final = "backlog_spark.keys"
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
-
-SMALL_BATCH_ROWS: Final = 100_000
-SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
 
 
 class _Opened(NamedTuple):
@@ -177,7 +173,7 @@ class DeltaSink(TableSink[TableState]):
         self._known: KnownBatches | None = None
         self._access: TableAccess | None = None
         self._budget = RowBudget(0, 0, ())
-        self._replayed = -1  # batches up to this id may have failed in an earlier run
+        self._replays: Replays | None = None
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
@@ -351,7 +347,7 @@ class DeltaSink(TableSink[TableState]):
         self._sole = self._sole or SoleWriter(spark, log_path, context.txn_app_id)
         self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)
-        self._replayed = -1 if context.newest_planned is None else context.newest_planned
+        self._replays = Replays(context)
         if self._context is None:
             self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
         self._context = context
@@ -391,13 +387,12 @@ class DeltaSink(TableSink[TableState]):
         return session_conf(spark, delta_log.snapshot_conf(spark))
 
     def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: contextlib.ExitStack) -> PendingBatch:
-        if self._context is None:
+        if self._context is None or self._replays is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         batch_df = with_computed(batch_df, self.computed)
         if self._casts:
             batch_df = batch_df.withColumns({n: F.col(quoted(n)).cast(kind) for n, kind in self._casts.items()})
-        is_replayed = batch.batch_id <= self._replayed
-        return PendingBatch(batch_df, batch, self._context.txn_app_id, is_replayed, until_written)
+        return PendingBatch(batch_df, batch, self._context.txn_app_id, self._replays, until_written)
 
     def _writers(self, batch: PendingBatch) -> Sequence[TableWriter]:
         access, context, merges = self._opened.access, self._opened.context, bool(self.keys)
@@ -435,8 +430,8 @@ class DeltaSink(TableSink[TableState]):
             known.wrote(before, after, number)
             if self.keys and self._added(batch.rows, batch.info, context) is not None and self._sole is not None:
                 self._sole.check_batch(self.path, range(before.version + 1, after.version + 1), number)
-        if not isinstance(access.direct, str) and (isinstance(writer, FilesWriter) or not batch.info.is_backlog):
-            access.direct.look_after(merge=not batch.info.is_backlog)
+        if not isinstance(access.direct, str) and (writer.name != "spark" or not batch.info.is_backlog):
+            access.direct.look_after(merge=writer.name == "direct" or not batch.info.is_backlog)
 
     @property
     def _opened(self) -> _Opened:

@@ -16,7 +16,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.change_columns import BY_DEFAULT, SEQUENCE, ChangeColumns, checked_columns, checked_keys
 from backlog_spark.sinks.delta.schema import ALWAYS, CHANGE_DATA_FEED
-from backlog_spark.sinks.delta.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
+from backlog_spark.sinks.delta.sink import DeltaSink
 from backlog_spark.sinks.delta.values import without_lost_keys
 from backlog_spark.sinks.form_choice import FormArguments, check_form, formed, noted, only_spark_compares
 from backlog_spark.sinks.forms import COMMIT_TIME, DELETED_COLUMN, IGNORE, REMOVE, SOFT
@@ -33,6 +33,7 @@ from backlog_spark.sinks.leftovers import (
 from backlog_spark.sinks.newest_changes import newest_changes
 from backlog_spark.sinks.newest_rows import IS_DELETE, RANK, unique_inserts
 from backlog_spark.sinks.row_versions import KIND, versions_of
+from backlog_spark.sinks.small_batches import MERGED_BATCH_BYTES, MERGED_BATCH_ROWS
 from backlog_spark.sinks.spark_merge import SparkMerge
 from backlog_spark.sinks.versions import IS_CURRENT, VALID_FROM, VALID_TO, Versions
 from backlog_spark.spark.jvm.session import session_conf
@@ -119,10 +120,10 @@ class DeltaUpsert(DeltaSink):
         which value these have (`fills`). The sink does so when the
         query starts, and when it restarts after the source's table was altered. If the table has
         ``delta.enableTypeWidening``, a column whose type became wider in the stream is widened too.
-    small_batch_rows : int, default 100,000
+    small_batch_rows : int, default 1,000,000
         A live batch of up to this many rows goes to the driver, where delta-rs commits it in a few tenths of a second.
         Spark writes larger ones. 0: Spark writes all.
-    small_batch_bytes : int, default 64 MiB
+    small_batch_bytes : int, default 256 MiB
         Maximum bytes of such a batch, in Arrow.
     storage_options : mapping of str to str
         delta-rs's options for the table's store, with its credentials. Without them Spark also writes small batches of
@@ -199,8 +200,8 @@ class DeltaUpsert(DeltaSink):
         computed: Mapping[str, str] = MappingProxyType({}),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
-        small_batch_rows: int = SMALL_BATCH_ROWS,
-        small_batch_bytes: int = SMALL_BATCH_BYTES,
+        small_batch_rows: int = MERGED_BATCH_ROWS,
+        small_batch_bytes: int = MERGED_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),
         compact: bool = True,
         on_existing_rows: str = REPLACE,

@@ -86,14 +86,12 @@ class DirectWriter(DeltaWriter):
 
     def _refusal_of_batch(self) -> str:
         """Why Spark writes the batch, whatever its size; empty if delta-rs may."""
-        if self.batch.info.is_backlog or self.batch.info.snapshot:
-            return "it is backlog"
         if self.merges and self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"
         if self.merges and self.batch.info.fills:
             return "it fills a new column"
-        if self.batch.is_replayed:
-            return "it is replayed"  # the batch may have been too large for the driver
+        if reason := self.batch.not_for_driver:
+            return reason
         table = self.access.direct
         return table if isinstance(table, str) else table.refusal(merges=self.merges) or ""
 

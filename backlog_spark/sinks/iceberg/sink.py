@@ -23,7 +23,8 @@ from backlog_spark.sinks.computed_columns import schema_with, with_computed
 from backlog_spark.sinks.iceberg.catalogs import CatalogAccess, checked_catalog, checked_table
 from backlog_spark.sinks.iceberg.partitions import parsed
 from backlog_spark.sinks.rejected_rows import with_violations
-from backlog_spark.sinks.small_batches import RowBudget
+from backlog_spark.sinks.replays import Replays
+from backlog_spark.sinks.small_batches import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, RowBudget
 from backlog_spark.sinks.table_sink import PendingBatch, TableSink, TableWriter
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ if TYPE_CHECKING:
     from backlog_spark.sinks.iceberg.marks import IcebergState, KnownBatches
     from backlog_spark.spi.examination import Finding
 
-__all__ = ["SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "IcebergSink"]
+__all__ = ["IcebergSink"]
 
-SMALL_BATCH_ROWS: Final = 100_000
-SMALL_BATCH_BYTES: Final = 64 << 20
 KEYS: Final = "backlog_spark.keys"
 # Without these a table with many small commits grows slow: each commit adds a manifest, and a file with all metadata.
 _PROPERTIES: Final = {
@@ -113,7 +112,7 @@ class IcebergSink(TableSink["IcebergState"]):
         self._state_now: IcebergState | None = None
         self._fitting = -1  # the id of the table's schema that the stream's columns were last checked against
         self._budget = RowBudget(0, 0, ())
-        self._replayed = -1  # batches up to this id may have failed in an earlier run
+        self._replays: Replays | None = None
 
     def for_output(self) -> IcebergSink:
         return copy.copy(self)
@@ -153,12 +152,7 @@ class IcebergSink(TableSink["IcebergState"]):
 
     def _refusal_of_direct(self, batch: PendingBatch) -> str:
         """Why Spark writes the batch, whatever its size; empty if the driver may."""
-        if not self.small_batch_rows:
-            return "small_batch_rows is 0"
-        if batch.info.is_backlog or batch.info.snapshot:
-            return "it is backlog"
-        # An earlier run may have failed because the batch was too large for the driver.
-        return "it is replayed" if batch.is_replayed else ""
+        return batch.not_for_driver if self.small_batch_rows else "small_batch_rows is 0"
 
     @abstractmethod
     def small(self, rows: pa.Table, state: IcebergState) -> Changes | str:
@@ -212,7 +206,7 @@ class IcebergSink(TableSink["IcebergState"]):
         self._known = known
         self._stored, self._fitting = tuple(stored), -1
         self._columns = tuple(each.name for each in stored)
-        self._replayed = -1 if context.newest_planned is None else context.newest_planned
+        self._replays = Replays(context)
         if self._context is None:
             self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
         self._context = context
@@ -274,11 +268,10 @@ class IcebergSink(TableSink["IcebergState"]):
         return None if table is None else IcebergState(table, Mark.of(table.metadata.properties, txn_app_id))
 
     def _pending(self, batch_df: DataFrame, batch: BatchInfo, until_written: contextlib.ExitStack) -> PendingBatch:
-        if self._context is None:
+        if self._context is None or self._replays is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
-        is_replayed = batch.batch_id <= self._replayed
         batch_df = with_computed(batch_df, self.computed)
-        return PendingBatch(batch_df, batch, self._context.txn_app_id, is_replayed, until_written)
+        return PendingBatch(batch_df, batch, self._context.txn_app_id, self._replays, until_written)
 
     def _writers(self, batch: PendingBatch) -> Sequence[TableWriter]:
         from backlog_spark.sinks.iceberg.writers import DirectWriter, FilesWriter
@@ -314,7 +307,8 @@ class IcebergSink(TableSink["IcebergState"]):
 
     def _wrote(self, spark: SparkSession, before: IcebergState, writer: TableWriter, batch: PendingBatch) -> None:
         cast("KnownBatches", self._known).note(batch.info.batch_id)
-        if (self.compact or self.expire_ms is not None) and not batch.info.is_backlog:
+        cared = self.compact or self.expire_ms is not None
+        if cared and (writer.name == "direct" or not batch.info.is_backlog):
             from backlog_spark.sinks.iceberg.care import look_after
 
             look_after(self._state(spark), compact=self.compact, expire_ms=self.expire_ms)

@@ -22,11 +22,12 @@ from backlog_spark.sinks.change_columns import (
 )
 from backlog_spark.sinks.form_choice import FormArguments, check_form, formed, noted, only_spark_compares
 from backlog_spark.sinks.forms import COMMIT_TIME, DELETED_COLUMN, IGNORE, REMOVE, SOFT
-from backlog_spark.sinks.iceberg.sink import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, IcebergSink
+from backlog_spark.sinks.iceberg.sink import IcebergSink
 from backlog_spark.sinks.leftovers import KEEP, REFUSE, REPLACE, check_choice
 from backlog_spark.sinks.newest_changes import newest_changes
 from backlog_spark.sinks.newest_rows import unique_inserts
 from backlog_spark.sinks.row_versions import versions_of
+from backlog_spark.sinks.small_batches import MERGED_BATCH_BYTES, MERGED_BATCH_ROWS
 from backlog_spark.sinks.spark_merge import PreparedBatch, SparkMerge
 from backlog_spark.sinks.versions import IS_CURRENT, VALID_FROM, VALID_TO, Versions
 from backlog_spark.spark.plan.batch_frames import kept
@@ -78,7 +79,9 @@ class IcebergUpsert(IcebergSink):
         one key; otherwise the query fails.
     metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
         Columns of the batch that are not stored. See `DeltaUpsert` for results of keyed operators.
-    partition_by, computed, properties, merge_schema, small_batch_rows, small_batch_bytes, expire_snapshots, compact
+    small_batch_rows : int, default 1,000,000
+    small_batch_bytes : int, default 256 MiB
+    partition_by, computed, properties, merge_schema, expire_snapshots, compact
         As of `IcebergAppend`. A table that the sink creates has files of 64 MiB of rows
         (``write.target-file-size-bytes``). Each batch leaves the files that it replaces to older snapshots: set
         `expire_snapshots`, or expire them with another engine.
@@ -125,8 +128,8 @@ class IcebergUpsert(IcebergSink):
         computed: Mapping[str, str] = MappingProxyType({}),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
-        small_batch_rows: int = SMALL_BATCH_ROWS,
-        small_batch_bytes: int = SMALL_BATCH_BYTES,
+        small_batch_rows: int = MERGED_BATCH_ROWS,
+        small_batch_bytes: int = MERGED_BATCH_BYTES,
         expire_snapshots: str | None = None,
         compact: bool = False,
         on_existing_rows: str = REPLACE,
