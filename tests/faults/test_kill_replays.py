@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("threshold", ["1 ms", None], ids=["backlog", "live"])
+@pytest.mark.parametrize(
+    "threshold", [pytest.param("1 ms", id="backlog"), pytest.param(None, id="live", marks=pytest.mark.grid)]
+)
 def test_a_batch_of_which_the_driver_dies(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, threshold: str | None
 ) -> None:
