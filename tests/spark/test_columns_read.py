@@ -69,9 +69,21 @@ def test_a_watermark_reads_its_column(spark: SparkSession, rows: bs.BacklogStrea
     assert read(spark, moved) == ["at", "id"]
 
 
-def test_operators_read_all_that_they_get(spark: SparkSession, rows: bs.BacklogStream) -> None:
-    assert read(spark, rows.key_by("id").sum("id")) is None
-    assert read(spark, rows.map("id", "name").key_by("name").sum("id")) == ["id", "name"]
+def test_what_operators_read(spark: SparkSession, rows: bs.BacklogStream) -> None:
+    assert read(spark, rows.key_by("id").aggregate("count(*) AS n")) == ["id"]
+    assert read(spark, rows.key_by("name").aggregate("max_by(place, at) AS x")) == ["at", "name", "place"]
+    assert read(spark, rows.key_by("name").min_by("at")) is None
+    assert read(spark, rows.map("id", "name", "tags").key_by("name").sum("id")) == ["id", "name"]
+    timed = rows.with_watermark("at", "1 second").key_by("id")
+    tumbling = bs.TumblingEventTimeWindows.of("1 minute")
+    assert read(spark, timed.window(tumbling).aggregate("count(*) AS n")) == ["at", "id"]
+    hopping = bs.SlidingEventTimeWindows.of("3 minutes", "1 minute")
+    assert read(spark, timed.window(hopping).aggregate("sum(place.deep.x) AS x")) == ["at", "id", "place"]
+    late = timed.window(tumbling).side_output_late_data("late").aggregate("count(*) AS n")
+    assert read(spark, late) == ["at", "id", "name", "place", "tags"]
+    twice = rows.key_by("id").aggregate("count(*) AS n").key_by("n").aggregate("count(*) AS m")
+    assert read(spark, twice) == ["id"]
+    assert read(spark, rows.union(rows).key_by("id").aggregate("count(*) AS n")) is None
     assert read(spark, rows.map("id").union(rows.map("place.deep.x AS id"))) == ["id", "place/deep/x"]
     other = bs.source("hybrid", name="other", schema=DDL, options={"path": "/none", "phases": "files"})
     joined = rows.map("id", "name").key_by("id").join(other.map("id", "tags").key_by("id"))

@@ -176,7 +176,8 @@ class WindowFold(WaitingFold):
 
         def window(number: Column | int) -> Column:
             start, end, inside = assigner.window_of(time, number)
-            of_row = (F.lit(number) == 0).cast("long")
+            # Spark warns of a comparison of two literals.
+            of_row = (F.lit(number == 0) if isinstance(number, int) else number == 0).cast("long")
             return F.when(inside, F.struct(start.alias(START), end.alias(END), of_row.alias(_ROWS)))
 
         if count <= _MOST_WINDOWS:

@@ -10,12 +10,13 @@ Reaches for: the optimised plan of a DataFrame as JSON (seen in Spark 4.2; entry
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.model.nodes import (
+    KeyedNode,
     Node,
     SourceNode,
     SourceSpec,
@@ -24,12 +25,15 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.spark.jvm.internals import is_usable
 from backlog_spark.spark.plan.batch_frames import nullable
+from backlog_spark.spark.plan.bound_folds import bound, with_event_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-__all__ = ["Path", "columns_read", "paths_in", "restored", "with_paths"]
+    from backlog_spark.operators.fold import Fold
+
+__all__ = ["Path", "blanked", "columns_read", "paths_in", "restored", "with_paths"]
 
 Path = tuple[str, ...]
 """A column, or a field of a struct in it."""
@@ -40,7 +44,7 @@ _COLUMN = "AttributeReference"
 
 
 def columns_read(spark: SparkSession, root: Node, source: SourceSpec, schema: StructType) -> list[Path] | None:
-    """The columns that the steps of a query read, up to the first one that needs all of its rows' columns.
+    """The columns that the steps of a query read, up to and with the first keyed operator.
 
     Parameters
     ----------
@@ -63,18 +67,47 @@ def columns_read(spark: SparkSession, root: Node, source: SourceSpec, schema: St
         for steps in _steps_after(source, root, []):
             frame = _unknown_rows(spark, schema)
             for step in steps:
-                if isinstance(step, WatermarkNode) and step.is_observed:
-                    found |= _read_by(frame.select(frame[f"`{step.column}`"]), schema)
+                if isinstance(step, WatermarkNode):
+                    if step.is_observed:
+                        found |= _read_by(frame.select(frame[f"`{step.column}`"]), schema)
+                    frame = with_event_time(step, frame)
                 elif isinstance(step, TransformNode):
                     if not step.label:
                         return None  # a function of the user, which sees that these rows are no stream
                     frame = step.apply(frame)
+                elif isinstance(step, KeyedNode):
+                    frame = bound(step, frame.schema).lift(frame)
             found |= _read_by(frame, schema)
     except _Unknown:
         return None
     except Exception:  # of Spark, which fails again where its error can be told
         return None
     return sorted(path for path in found if not any(path[:length] in found for length in range(1, len(path))))
+
+
+def blanked(frame: DataFrame, folds: Iterable[Fold]) -> DataFrame:
+    """Rows for keyed operators, with NULL in the columns that none of them reads.
+
+    Spark computes all columns of the rows that it gives to ``foreachBatch``, and reads them from its sources.
+    """
+    from pyspark.sql import functions as F
+
+    if not is_usable("columns read"):
+        return frame
+    schema = frame.schema
+    try:
+        rows = _unknown_rows(frame.sparkSession, schema)
+        read = {path[0] for fold in folds for path in _read_by(fold.lift(rows), schema)}
+    except _Unknown:
+        return frame
+    except Exception:  # of Spark, which fails again where its error can be told
+        return frame
+    columns = [
+        F.col(f"`{_quoted(f.name)}`") if f.name in read
+        else F.lit(None).cast(f.dataType).alias(f.name, metadata=f.metadata)
+        for f in schema
+    ]  # fmt: skip
+    return frame.select(*columns)
 
 
 class _Unknown(Exception):
@@ -119,14 +152,16 @@ def _quoted(name: str) -> str:
 
 
 def _steps_after(source: SourceSpec, node: Node, above: list[Node]) -> Iterator[list[Node]]:
-    """The steps between each reading of a source and the first node that is no single step."""
+    """The steps between each reading of a source and the first node that is no single step, or a keyed operator."""
     if isinstance(node, SourceNode):
         if node.spec is source:
             yield above[::-1]
         return
     is_step = isinstance(node, TransformNode | WatermarkNode)
     for parent in node.parents:
-        yield from _steps_after(source, parent, [*above, node] if is_step else [])
+        yield from _steps_after(
+            source, parent, [*above, node] if is_step else [node] if isinstance(node, KeyedNode) else []
+        )
 
 
 def _unknown_rows(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark.common.arrow_steps import map_in_arrow
-from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import MARK
 from backlog_spark.model.nodes import (
     FrameNode,
@@ -19,7 +19,7 @@ from backlog_spark.model.nodes import (
     UnionNode,
     WatermarkNode,
 )
-from backlog_spark.model.trees import enters_behind, uses_processing_time
+from backlog_spark.model.trees import enters_behind
 from backlog_spark.model.watermarks import EVENT_TIME, PROCESSING_TIME, observation_name
 from backlog_spark.operators.fold import EmittingFold, Fold
 from backlog_spark.operators.sides import quoted, tagged
@@ -27,6 +27,8 @@ from backlog_spark.operators.sorted_loop import DATA, TAG
 from backlog_spark.operators.waiting_fold import StayEnd, WaitingFold
 from backlog_spark.spark.jvm.session import starting
 from backlog_spark.spark.plan.batch_frames import empty_frame, is_repeatable
+from backlog_spark.spark.plan.bound_folds import bound, with_event_time
+from backlog_spark.spark.plan.columns_read import blanked
 from backlog_spark.spark.plan.group_processor import GroupProcessor, PandasProcessor
 from backlog_spark.state.keys import labelled
 from backlog_spark.state.seeds import ALL_OF_THEM, SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, seed_prefix
@@ -45,7 +47,6 @@ __all__ = [
     "outputs_of",
     "put_after",
     "union_of",
-    "with_event_time",
 ]
 
 _RAW = "__raw"
@@ -112,6 +113,9 @@ class Plans:
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
+        # The nodes whose rows are raw, each as often as it is read, and the operators that read them directly.
+        self._leaves: list[Node] = []
+        self._readers: dict[int, list[Fold]] = defaultdict(list)
         self.folds: dict[str, Fold] = {}
         self.output: StructType | None = None
         self.raw = RawRows()
@@ -215,13 +219,23 @@ class Plans:
             ]
             return frame.select(F.lit(mine).alias(_RAW), *columns)
 
-        named = [raw.toDF(*(f"r{i}" for i in range(len(raw.schema)))) for raw in raws]
+        named = [
+            self._with_read_columns(node, raw).toDF(*(f"r{i}" for i in range(len(raw.schema))))
+            for node, raw in zip(self._leaves, raws, strict=True)
+        ]
         return union_of([*(padded(raw, number) for number, raw in enumerate(named)), padded(idle, -1)])
+
+    def _with_read_columns(self, node: Node, raw: DataFrame) -> DataFrame:
+        """Raw rows, with NULL in what no keyed operator reads. A join takes all columns of rows that enter it."""
+        readers = self._readers[id(node)]
+        return blanked(raw, readers) if len(readers) == sum(leaf is node for leaf in self._leaves) else raw
 
     def _split(self, node: KeyedNode, raws: list[DataFrame]) -> DataFrame:
         """A keyed operator's idle stateful branch. Adds the raw rows that enter it, or enter before it, to ``raws``."""
         rows, stands_by = self._before(node.parent, raws)
-        self._bind(node, rows)
+        fold = self._bind(node, rows)
+        if not stands_by:
+            self._readers[id(node.parent)].append(fold)
         return self._stateful(node, rows if stands_by else None, [] if stands_by else [node.parent])
 
     def _before(self, node: Node, raws: list[DataFrame]) -> tuple[DataFrame, bool]:
@@ -231,6 +245,7 @@ class Plans:
             self.raw.leaves[id(node)] = len(raws), rows.schema
             self.raw.are_repeatable &= is_repeatable(rows, of_batch=False)
             raws.append(rows)
+            self._leaves.append(node)
             return rows, False
         if isinstance(node, KeyedNode):
             stands_by = self._split(node, raws)
@@ -250,8 +265,7 @@ class Plans:
 
     def _bind(self, node: KeyedNode, rows: DataFrame) -> Fold:
         if node.name not in self.folds:
-            fold = cast("Fold", node.bind(rows.schema, self._key_groups, not node.parent.is_keyed))
-            self.folds[node.name] = fold.clocked() if any(map(uses_processing_time, node.walk())) else fold
+            self.folds[node.name] = bound(node, rows.schema, self._key_groups)
         return self.folds[node.name]
 
     def _stateful(self, node: KeyedNode, rows: DataFrame | None, raw: Sequence[Node] = ()) -> DataFrame:
@@ -314,30 +328,6 @@ class Plans:
         with starting:
             reader = self._spark.readStream.schema(schema).format(source).options(**ALL_OF_THEM)
             return reader.load(self._seed_location(name))
-
-
-def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
-    """Marks the event time of rows.
-
-    Raises
-    ------
-    BacklogError
-        If there is no such column, or it is not a timestamp.
-    """
-    from pyspark.sql.types import TimestampType
-
-    if node.column not in frame.columns:
-        raise BacklogError(
-            f"with_watermark: the stream has no column {node.column!r}; it has {', '.join(frame.columns)}.",
-            "Check the name and its case.",
-        )
-    kind = frame.schema[node.column].dataType
-    if not isinstance(kind, TimestampType):
-        raise BacklogError(
-            f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time must be a timestamp.",
-            "Convert it first, for example with .map('*', 'timestamp_millis(ms) AS ts').",
-        )
-    return frame.withColumn(node.column, quoted(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
 
 
 @dataclass

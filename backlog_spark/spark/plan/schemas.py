@@ -21,7 +21,8 @@ from backlog_spark.model.nodes import (
 from backlog_spark.operators.sides import tagged
 from backlog_spark.spark.jvm.session import load, register
 from backlog_spark.spark.plan.batch_frames import empty_frame
-from backlog_spark.spark.plan.plan_builder import PACKED, with_event_time
+from backlog_spark.spark.plan.bound_folds import with_event_time
+from backlog_spark.spark.plan.plan_builder import PACKED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

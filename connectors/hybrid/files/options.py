@@ -33,9 +33,6 @@ from .textoptions import CsvOptions, TextOptions, encoding_of
 
 __all__ = ["CsvOptions", "DeltaOptions", "FileOptions", "ReadOptions"]
 
-# Measured into Spark, 16 to 128 MB are equally fast: long enough compared with the cost of a task, and short enough
-# that all cores end at about the same time. Row groups are not split, so each of Spark's (128 MB) is a task of its own.
-PARTITION_BYTES = 32 << 20
 _FORMATS = ("parquet", "json", "csv", "orc", "avro", "text", "binaryFile")
 # Files of lines or records, and the formats that know an option of another one too.
 _TEXTS = ("csv", "json", "text")
@@ -101,16 +98,17 @@ class ReadOptions:
         spark="maxBytesPerTrigger",
     )  # fmt: skip
     """Maximum bytes of files per batch. A larger file is a batch of its own. Holds beside `maxFilesPerBatch`."""
-    partition_bytes: int = option(
+    partition_bytes: int | None = option(
         "filePartitionBytes",
-        lambda given, name: byte_size(given, name, PARTITION_BYTES, 1 << 10),
+        lambda given, name: byte_size(given, name, None, 1 << 10),
+        None,
         type="bytes",
-        shown="32m",
+        shown="32m to 128m",
         bounds=">= 1k",
         spark="spark.sql.files.maxPartitionBytes",
     )
-    """Approximate bytes of files per task. Larger files are split at row groups, stripes or lines. Smaller files are
-    read together."""
+    """Approximate bytes of files per task: by default a 16th of the batch, within these limits. Larger files are split
+    at row groups, stripes or lines. Smaller files are read together."""
     fails_on_loss: bool = flag("failOnDataLoss", True, spark="spark.sql.files.ignoreMissingFiles")
     """Whether the query stops if a listed file is gone or was replaced. false: the file is skipped with a warning. A
     file that replaced it is not read either."""

@@ -18,7 +18,7 @@ def test_names_in_any_case_and_defaults() -> None:
     assert found.csv == CsvOptions(False, ",", '"', "\\", "", False, False)
     assert found.read.fails_on_loss
     assert found.read.max_files is None
-    assert found.read.partition_bytes == 32 * 1024 * 1024
+    assert found.read.partition_bytes is None
 
 
 def test_all_options() -> None:

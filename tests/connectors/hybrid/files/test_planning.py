@@ -14,7 +14,12 @@ UNITS = st.lists(st.integers(0, 50), max_size=6)
 
 
 def planner(
-    units: list[list[int]], *, looks: int = 256, max_files: int | None = None, most: int = 2_000, row_bytes: int = 100
+    units: list[list[int]],
+    *,
+    looks: int = 256,
+    max_files: int | None = None,
+    most: int | None = 2_000,
+    row_bytes: int = 100,
 ) -> tuple[Planner, list[str]]:
     """A planner over files with these row groups, and the files that it looked into."""
     files = [DataFile(str(i), max(1, sum(rows)) * row_bytes) for i, rows in enumerate(units)]
@@ -60,6 +65,23 @@ def test_every_row_group_is_in_one_task_of_one_batch(
     again, _ = planner(units, most=most)
     for start, end in reversed(list(pairwise(positions))):
         assert again.partitions(start, end) == plan.partitions(start, end)
+
+
+@pytest.mark.parametrize(
+    ("files", "tasks"),
+    [
+        (10, 5),  # 120 MB: two files are less than 32 MB
+        (100, 17),  # 1,200 MB: a 16th is 75 MB, which is six files
+        (1_000, 100),  # 12 GB: at most 128 MB, which is ten files
+    ],
+)
+def test_tasks_are_as_large_as_the_batch_allows(files: int, tasks: int) -> None:
+    plan, _ = planner([[6, 6]] * files, most=None, row_bytes=1 << 20)
+    found = plan.partitions((0, 0), plan.end)
+    assert len(found) == tasks
+    assert [piece.file.path for piece in pieces_of(found)] == [str(i) for i in range(files)]
+    begin, end = plan.partitions((0, 0), (1, 0)), plan.partitions((files - 1, 0), plan.end)
+    assert (len(begin), len(end)) == (1, 1)
 
 
 @given(st.lists(UNITS, min_size=1, max_size=6), st.integers(1, 120))
