@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import backlog_spark as bs
-from backlog_spark.model.nodes import SourceNode
+from backlog_spark.model.nodes import KeyedNode, SourceNode
 from backlog_spark.model.trees import unobserved
 from backlog_spark.spark.plan import columns_read as module
-from backlog_spark.spark.plan.columns_read import columns_read, restored, with_paths
+from backlog_spark.spark.plan.bound_folds import bound
+from backlog_spark.spark.plan.columns_read import blanked, columns_read, restored, with_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,3 +117,36 @@ def test_missing_columns_come_again_as_null(spark: SparkSession) -> None:
         1, None, None, None, "c", None, 5
     )  # fmt: skip
     assert (two.id, two.place.city, two.place.deep["y.z"]) == (2, None, None)
+
+
+FOLDED = {
+    "count(*) AS n": {"id"},
+    "max_by(`a.b``c`, at) FILTER (WHERE size(tags) > 1) AS y": {"id", "at", "tags", "a.b`c"},
+    "first(place) AS p, collect_set(NAME) AS names, avg(place.deep.x) AS mean": {"id", "at", "name", "place"},
+}
+
+
+@pytest.mark.parametrize("aggregates", FOLDED)
+def test_folds_do_not_miss_blanked_columns(spark: SparkSession, rows: bs.BacklogStream, aggregates: str) -> None:
+    deep = "named_struct('x', INT(id), 'y.z', 7)"
+    frame = spark.range(60).selectExpr(
+        "id % 3 AS id", "timestamp_seconds(id) AS at", "string(id % 5) AS name",
+        f"named_struct('city', 'c', 'deep', IF(id % 4 = 0, NULL, {deep})) AS place",
+        "array_repeat('t', INT(id % 3)) AS tags", "id * 2 AS `a.b``c`", "id AS twice", "-id AS TWICE",
+    )  # fmt: skip
+    node = rows.key_by("id", order="at").aggregate(aggregates)._node
+    assert isinstance(node, KeyedNode)
+    fold = bound(node, frame.schema)
+    found = blanked(frame, [fold])
+    assert found.schema.simpleString() == frame.schema.simpleString()
+    names = frame.columns[:6]
+    counts = found.toDF(*(f"r{i}" for i in range(8))).agg(*(F.count(f"r{i}") for i in range(8))).first()
+    assert counts is not None
+    assert {name for name, count in zip(names, counts, strict=False) if count} == FOLDED[aggregates]
+    assert tuple(counts)[6:] == (0, 0)
+
+    def folded(given: DataFrame) -> list[str]:
+        return sorted(str(row) for row in fold.fold(given, None).collect())
+
+    assert len(folded(frame)) == 3
+    assert folded(found) == folded(frame)
