@@ -45,7 +45,7 @@ STORED: dict[str, str] = {
         spark/checkpoint/logs.py spark/checkpoint/store.py spark/checkpoint/offset_log.py handover/stay_ends.py
         runner/batch_writer.py runner/query_time.py runner/signal_log.py
         sinks/begun_tables.py sinks/files.py sinks/iceberg/marks.py sinks/kafka/marks.py sinks/leftovers.py
-        sinks/newest_batches.py
+        sinks/newest_batches.py sinks/replays.py
     """,
     "the ledger": "decide/ledger.py handover/state_handover.py handover/versions.py state/seeds.py state/tables.py",
     "the layout": "decide/query_record.py spark/checkpoint/source_layout.py",
