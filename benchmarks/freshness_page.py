@@ -29,14 +29,13 @@ _HOW = """
 * *idle*: the same in percent of one core while nothing changes.
 * *by hand*: `foreachBatch` with MERGE or append on `format("mysql_cdc")`, and Spark's own aggregation and join.
 * Server, application and query share the machine. A line whose *reached* is below the rate shows what it can do.
-
-| kind | the query |
-|---|---|
-| `append` | the log of changes in `DeltaAppend` |
-| `upsert` | a copy in `DeltaUpsert` |
-| `sum` | sum and count of {keys:,} keys in `DeltaUpsert` |
-| `join` | clicks, a second table, joined with the users' table by processing time, in `DeltaAppend` |
 """
+_QUERIES = {
+    "append": "the log of changes in `DeltaAppend`",
+    "upsert": "a copy in `DeltaUpsert`",
+    "sum": "sum and count of {keys:,} keys in `DeltaUpsert`",
+    "join": "clicks, a second table, joined with the users' table by processing time, in `DeltaAppend`",
+}
 
 
 def write(
@@ -60,7 +59,7 @@ def write(
         f"ROWS={arguments.rows} KEYS={arguments.keys} RUNS={arguments.runs} WRITE=1"
     )
     lines = _ABOUT.format(rows=arguments.rows, interval=arguments.interval).splitlines()
-    lines += [*facts(command, MySQL=version), *_HOW.format(keys=arguments.keys).splitlines()]
+    lines += [*facts(command, MySQL=version), *_HOW.splitlines()]
     names = {"ours": "backlog_spark", "handwritten": "by hand"}
     for kind in kinds:
         rows = []
@@ -72,5 +71,6 @@ def write(
                     idle = f"{statistics.median(found.idle):.1f} %"
                     rows.append([f"{rate:,}", names[candidate], f"{found.rate:,.0f}", *waited, f"{cpu:.2f}", idle])
         head = ["changes/s", "", "reached", *(f"p{percent}" for percent in PERCENTS), "cpu", "idle"]
-        lines += ["", f"## {kind}", "", *spread_table(head, rows)]
+        about = _QUERIES[kind].format(keys=arguments.keys)
+        lines += ["", f"## {kind}", "", f"The query keeps {about}.", "", *spread_table(head, rows)]
     write_page("freshness", "Freshness and the cost of idling", "make bench CASE=freshness WRITE=1", lines)
