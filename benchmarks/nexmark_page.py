@@ -127,9 +127,9 @@ Events per second over events in Parquet files, and in brackets the processor se
 * `bs.sql` reads the files with `bs.source("hybrid")` at an interval during backlog of 0. The time includes the start of
   the query, 1.3 to 2 s. The state that the live rows need is saved after it: see *switch* below.
 * `hybrid` reads files in Python workers, and Spark converts their rows twice. It reads the columns of q12 of 10,000,000
-  events in 3.4 s, and Spark's own reader in 1.5 s. q3 and q8 read the files twice, once for each of their tables. The
-  queries that are far below Spark's batch are those in which Spark does little beside reading. `bs.hybrid` has Spark's
-  readers.
+  events in 3.4 s, and Spark's own reader in 1.5 s. q3 and q8 read the files twice, once for each of their tables. So
+  queries in which Spark does little beside reading, such as q2, q12 and q13, are far below its batch. `bs.hybrid` has
+  Spark's readers.
 * Spark stream has all files in its first batch, and RocksDB.
 * Flink has its cluster running. Flink stream has RocksDB and the settings of the public benchmark: a checkpoint every
   three minutes.
@@ -147,8 +147,6 @@ After the files, 10,000 events of a topic in batches of 1,000, one after another
 * *p50* and *p95* are the seconds from an event's way to Kafka to the end of the write of its batch, at {rate} events
   per second. For a window this is not the time of its result, which waits for the watermark.
 * *state* is the checkpoint at the end, in MB.
-* The 1,000 rows of a batch of q15 and q16 have values of nearly all key groups. Such a batch reads all values that were
-  counted so far. In backlog no watermark is acted on, so q7 hands over all bids.
 
 """
 

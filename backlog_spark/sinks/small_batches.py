@@ -23,11 +23,14 @@ from pyspark.sql.types import (
 )
 
 from backlog_spark.common.sql_names import quoted
+from backlog_spark.spark.jvm.py4j_helpers import heap_bytes
 from backlog_spark.spark.plan.batch_frames import kept, nullable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from backlog_spark.sinks.base import SinkContext
 
 __all__ = [
     "COMPARABLE",
@@ -45,7 +48,7 @@ __all__ = [
 SMALL_BATCH_ROWS: Final = 100_000
 SMALL_BATCH_BYTES: Final = 64 << 20
 # Of a batch that the driver merges. 500,000 changes of a Delta or Iceberg table of 1,000,000 rows take the driver about
-# 2 s, and Spark 5 to 6 s. The limit in bytes is for a driver with Spark's default heap of 1 GiB.
+# 2 s, and Spark 5 to 6 s.
 MERGED_BATCH_ROWS: Final = 1_000_000
 MERGED_BATCH_BYTES: Final = 256 << 20
 
@@ -53,8 +56,12 @@ COMPARABLE: Final = (
     BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType, TimestampNTZType,
     TimestampType,
 )  # fmt: skip
-# Assumed bytes of a value of variable size, before a batch has been seen. Too low, and the first batch is too large for
-# the driver: 100,000 texts of this size are 100 MB. Too high, and the first batch may be looked at twice.
+# Share of the driver's heap that a batch may have. It is there twice, in a task's result and on its way to Python. With
+# a heap of 1 GiB 60 MB were collected, and 240 MB ended the JVM.
+_OF_HEAP: Final = 1 / 8
+# Rows of the first look at the first batch. They say how wide rows are.
+_FIRST_LOOK: Final = 1_000
+# Bytes of a value of variable size, assumed for the first look.
 _UNKNOWN_SIZE: Final = 1024
 # How many times wider a batch may be than earlier ones.
 _SLACK: Final = 4
@@ -107,6 +114,12 @@ class RowBudget:
         self._width = sum(_width(field.dataType) for field in fields) or 1
         self._is_assumed = True
 
+    @classmethod
+    def of_driver(cls, context: SinkContext, most_rows: int, most_bytes: int) -> RowBudget:
+        """A budget that the driver's heap has room for."""
+        room = int(heap_bytes(context.spark) * _OF_HEAP)
+        return cls(most_rows, min(most_bytes, room), context.schema.fields)
+
     @property
     def rows(self) -> int:
         """Maximum number of rows of the next batch."""
@@ -117,10 +130,10 @@ class RowBudget:
 
         Executes the batch. If that fails, the next batch may have fewer rows: these may have been too large.
         """
-        most, assumed = self.rows, self._is_assumed
+        most = min(_FIRST_LOOK, self.rows) if self._is_assumed else self.rows
         found = self._first(rows, columns, most + 1)
-        if assumed and most < found.num_rows and most < self.rows:
-            most = self.rows  # the rows are narrower than assumed
+        while most < found.num_rows and most < self.rows >= 2 * most:  # the rows are narrower than those before
+            most = self.rows
             found = self._first(rows, columns, most + 1)
         if found.num_rows > most:
             return None, f"it has more than {most} rows"

@@ -63,11 +63,11 @@ class PendingBatch:
     until_written: contextlib.ExitStack
     at_hand: bool = False
 
-    @property
-    def not_for_driver(self) -> str:
+    def refusal_of_driver(self) -> str:
         """Why Spark writes the batch, whatever its size; empty if the driver may collect it.
 
-        A batch of backlog can be of any size. If it has changes, the source limits its rows.
+        A batch of backlog can be of any size. If it has changes, the source limits its rows. For a replayed batch the
+        checkpoint notes that the driver tries it.
         """
         if self.info.snapshot or (self.info.is_backlog and not self.info.has_changes):
             return "it is backlog"

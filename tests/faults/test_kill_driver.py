@@ -119,20 +119,25 @@ def wait_for(condition: Callable[[], bool], what: str, pause: float = 0.005) -> 
         time.sleep(pause)
 
 
-def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path, program: str = "tests.faults.job") -> None:
-    def done() -> tuple[int, int, int]:
-        return job.newest("offsets"), job.newest("commits"), len(job.transactions())
-
-    # What an earlier life has left may look like the moment: this one must have done something first.
-    before = done()
+def started(job: Job, log: Path, program: str = "tests.faults.job") -> subprocess.Popen[bytes]:
+    """The job, as the leader of a process group of its own."""
     with log.open("wb") as out:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", program, json.dumps(job.described)],
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**os.environ, **job.environment},
         )
+
+
+def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path, program: str = "tests.faults.job") -> None:
+    def done() -> tuple[int, int, int]:
+        return job.newest("offsets"), job.newest("commits"), len(job.transactions())
+
+    # What an earlier life has left may look like the moment: this one must have done something first.
+    before = done()
+    process = started(job, log, program)
     try:
 
         def reached() -> bool:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +13,7 @@ from backlog_spark.common.fault_points import VARIABLE
 from tests.connectors.mysql_cdc.replay import options, table_rows
 
 from .job import start
-from .test_kill_driver import LIMIT_S, Job, after_the_switch, create, run_and_kill
+from .test_kill_driver import LIMIT_S, Job, after_the_switch, create, run_and_kill, started
 from .watching import versions
 
 if TYPE_CHECKING:
@@ -41,8 +38,9 @@ def test_a_batch_of_which_the_driver_dies(
     for part in range(5):
         mysql.execute(f"UPDATE {table} SET n = n + 100000 WHERE id % 10 = {part}")
         mysql.execute(f"DELETE FROM {table} WHERE id % 100 = {part + 50}")
+    job.environment[VARIABLE] = "tests.faults.dies_at_commit"
     for _ in range(2):
-        _dies(job, log)
+        assert started(job, log).wait(LIMIT_S) < 0, log.read_text()[-3000:]
     batch = job.newest("offsets")
     assert job.newest("commits") < batch
     query = start(spark, job.described)
@@ -60,16 +58,6 @@ def test_a_batch_of_which_the_driver_dies(
     assert max(writers) > batch
     backlog = [number for number in writers if number > batch and job.offset(number).get("isBacklog")]
     assert bool(backlog) == (threshold is not None)
-
-
-def _dies(job: Job, log: Path) -> None:
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.job", json.dumps(job.described)], stdout=out,
-            stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, VARIABLE: "tests.faults.dies_at_commit"},
-        )  # fmt: skip
-    assert process.wait(LIMIT_S) < 0, log.read_text()[-3000:]
 
 
 def _writers(table: Path) -> dict[int, str]:

@@ -84,7 +84,7 @@ def test_targets_collect_a_small_batch_once(spark: SparkSession, monkeypatch: py
         assert few.collected(rows, ["id"])[0] is None
         assert wide.collected(rows, ["id"])[0].num_rows == 5  # type: ignore[union-attr]
     assert wide.collected(batch, ["id"])[0].column_names == ["id"]  # type: ignore[union-attr]
-    # The first batch may be narrower than was assumed, and then has room for more rows: it is looked at again.
+    # A batch may be narrower than was assumed, and then has room for more rows: it is looked at again.
     narrow, wide = RowBudget(10, 4_000, batch.schema.fields), RowBudget(10, 4_000, batch.schema.fields)
     long = spark.range(5).selectExpr("id", "id * 2 AS `a.b`", "repeat('x', 3000) AS unused")
     for budget, rows, least in ((narrow, batch, 5), (wide, long, 0)):
@@ -92,6 +92,37 @@ def test_targets_collect_a_small_batch_once(spark: SparkSession, monkeypatch: py
         with shared(rows) as kept:
             found = budget.collected(kept, rows.columns)[0]
             assert (0 if found is None else found.num_rows) == least
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_driver_collects_no_more_than_it_has_room_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Rows that are at most four times as wide as those before."""
+    drawn, collected = random.Random(seed), list[int]()
+
+    batch = spark.range(1).selectExpr("id", "'' AS text")
+    to_arrow = type(batch).toArrow
+
+    def counted(rows: DataFrame) -> Any:
+        found = to_arrow(rows)
+        collected.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(type(batch), "toArrow", counted)
+    budget, width = RowBudget(5_000, 400_000, batch.schema.fields), drawn.choice([1, 200])
+    for _ in range(12):
+        width = max(1, min(1_000, int(width * drawn.choice([0.01, 0.3, 1, 2, 3]))))
+        rows = spark.range(drawn.choice([0, 1, 900, 1_001, 2_000, 6_000])).selectExpr(
+            "id", f"repeat('x', {width}) AS text"
+        )
+        found, reason = budget.collected(rows, ["id", "text"])
+        assert (found is None) == bool(reason)
+        assert found is None or found.num_rows == rows.count()
+    assert max(collected) <= 1.2 * max(budget.most_bytes, 1_001 * 1_000)
+    assert RowBudget(0, 400_000, batch.schema.fields).collected(batch, ["id"])[0] is None
+    heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    assert RowBudget.of_driver(SinkContext(spark, "app", batch.schema, False), 10, 1 << 50).most_bytes <= heap // 8
 
 
 @pytest.mark.parametrize("seed", range(2))

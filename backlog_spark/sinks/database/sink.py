@@ -226,7 +226,7 @@ class JdbcUpsert(TableSink[Mark]):
         elif sequence is not None and not is_comparable(types[sequence]):
             self._never_live = f"a sequence of type {types[sequence].simpleString()} is compared by Spark alone"
         if self._upsert is None:
-            self._budget = RowBudget(self.small_batch_rows, _SMALL_BATCH_BYTES, context.schema.fields)
+            self._budget = RowBudget.of_driver(context, self.small_batch_rows, _SMALL_BATCH_BYTES)
         self._upsert = Upsert(
             database, place, marks, app_id, tuple(field.name for field in fields), stored, self.keys, change_type,
             sequence, context.of_one_table, context.key_is_unique_in_backlog, repr(self),

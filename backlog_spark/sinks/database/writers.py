@@ -109,7 +109,7 @@ class LiveWriter(TableWriter):
     def _refusal_of_batch(self) -> str:
         if self.batch.info.has_table_events:
             return "it has a row for a TRUNCATE or DROP"
-        return self.batch.not_for_driver
+        return self.batch.refusal_of_driver()
 
     def _collected(self) -> tuple[pa.Table | None, str]:
         """The batch, or the reason why it is not small."""

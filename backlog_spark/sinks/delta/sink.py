@@ -349,7 +349,7 @@ class DeltaSink(TableSink[TableState]):
         self._columns = tuple(field.name for field in stored)
         self._replays = Replays(context)
         if self._context is None:
-            self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
+            self._budget = RowBudget.of_driver(context, self.small_batch_rows, self.small_batch_bytes)
         self._context = context
 
     @property

@@ -121,10 +121,10 @@ class DeltaUpsert(DeltaSink):
         query starts, and when it restarts after the source's table was altered. If the table has
         ``delta.enableTypeWidening``, a column whose type became wider in the stream is widened too.
     small_batch_rows : int, default 1,000,000
-        A live batch of up to this many rows goes to the driver, where delta-rs commits it in a few tenths of a second.
-        Spark writes larger ones. 0: Spark writes all.
+        A batch of up to this many rows goes to the driver, where delta-rs commits it: 5,000 rows in a few tenths of a
+        second, 500,000 in two seconds. Spark writes larger ones, and a backlog of new rows. 0: Spark writes all.
     small_batch_bytes : int, default 256 MiB
-        Maximum bytes of such a batch, in Arrow.
+        Maximum bytes of such a batch, in Arrow; at most an eighth of the driver's heap.
     storage_options : mapping of str to str
         delta-rs's options for the table's store, with its credentials. Without them Spark also writes small batches of
         a table on S3. See docs/sinks.md for stores where this is safe.

@@ -1,6 +1,6 @@
 """The three writers of a batch into a Delta table. The first one that can take it writes it, with equal results.
 
-1. delta-rs writes and commits a small live batch, which goes to the driver as Arrow.
+1. delta-rs writes and commits a small batch, which goes to the driver as Arrow.
 2. Spark writes the files of a batch that is only appended, and delta-rs commits them.
 3. Spark writes and commits any other batch.
 """
@@ -55,7 +55,7 @@ class DeltaWriter(TableWriter):
 
 @dataclass
 class DirectWriter(DeltaWriter):
-    """delta-rs writes and commits a small live batch from the driver.
+    """delta-rs writes and commits a small batch from the driver.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class DirectWriter(DeltaWriter):
             return "it has a row for a TRUNCATE or DROP"
         if self.merges and self.batch.info.fills:
             return "it fills a new column"
-        if reason := self.batch.not_for_driver:
+        if reason := self.batch.refusal_of_driver():
             return reason
         table = self.access.direct
         return table if isinstance(table, str) else table.refusal(merges=self.merges) or ""

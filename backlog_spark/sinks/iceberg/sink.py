@@ -152,7 +152,7 @@ class IcebergSink(TableSink["IcebergState"]):
 
     def _refusal_of_direct(self, batch: PendingBatch) -> str:
         """Why Spark writes the batch, whatever its size; empty if the driver may."""
-        return batch.not_for_driver if self.small_batch_rows else "small_batch_rows is 0"
+        return batch.refusal_of_driver() if self.small_batch_rows else "small_batch_rows is 0"
 
     @abstractmethod
     def small(self, rows: pa.Table, state: IcebergState) -> Changes | str:
@@ -208,7 +208,7 @@ class IcebergSink(TableSink["IcebergState"]):
         self._columns = tuple(each.name for each in stored)
         self._replays = Replays(context)
         if self._context is None:
-            self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
+            self._budget = RowBudget.of_driver(context, self.small_batch_rows, self.small_batch_bytes)
         self._context = context
 
     def examine(self) -> Iterator[Finding]:

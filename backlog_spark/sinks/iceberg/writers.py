@@ -1,6 +1,6 @@
 """The two writers of a batch into an Iceberg table. The first one that can take it writes it, with equal results.
 
-1. The driver writes the files of a small live batch, which goes there as Arrow.
+1. The driver writes the files of a small batch, which goes there as Arrow.
 2. Spark's tasks write the files of any other batch.
 
 pyiceberg commits both from the driver.
@@ -72,7 +72,7 @@ class IcebergWriter(TableWriter):
 
 @dataclass
 class DirectWriter(IcebergWriter):
-    """The driver writes the files of a small live batch.
+    """The driver writes the files of a small batch.
 
     Parameters
     ----------
