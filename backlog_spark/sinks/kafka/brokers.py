@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.kafka.failures import LOGINS, MISSING, explained, missing_topic, unreachable
+from backlog_spark.sinks.kafka.failures import DENIED, LOGINS, MISSING, PASSING, explained, missing_topic, unreachable
 from backlog_spark.sinks.kafka.properties import ProducerProperties
 
 __all__ = ["Brokers"]
@@ -39,11 +39,11 @@ class Brokers:
         self._properties = properties
         self._failed_logins: list[KafkaError] = []
         self._last: KafkaError | None = None
-        self._admin = AdminClient({**properties.for_clients(), "error_cb": self._heard})
+        self._client: AdminClient | None = AdminClient({**properties.for_clients(), "error_cb": self._heard})
 
     def close(self) -> None:
         """Close all connections, after which nothing can be asked."""
-        del self._admin  # its callback refers to this object, so it would only go with Python's next collection
+        self._client = None  # its callback refers to this object, so it would only go with Python's next collection
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() in LOGINS:
@@ -51,23 +51,41 @@ class Brokers:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last = error
 
-    def _answer(self, futures: Mapping[Any, Any], what: str) -> Any:
-        """The only answer of a request, or the `KafkaError` of a topic that is not there."""
-        (future,) = futures.values()
-        while not concurrent.futures.wait([future], timeout=0.2).done:
-            self._admin.poll(0)  # hears of errors
-            if len(self._failed_logins) >= _LOGINS:
-                raise explained(self._failed_logins[-1], self._properties, what)
-        try:
-            return future.result()
-        except KafkaException as raised:
-            error = raised.args[0]
-            if error.code() in MISSING:
+    def _answer(
+        self, ask: Callable[[AdminClient, float], Mapping[Any, Any]], what: str, answers: Collection[int] = ()
+    ) -> Any:
+        """The only answer of a request, which is repeated while brokers are away or choose leaders.
+
+        Parameters
+        ----------
+        ask : callable
+            Makes the request's future, from the client and how long a broker may take, in seconds.
+        what : str
+            As of `explained`.
+        answers : collection of int
+            Codes of errors that are an answer, too.
+        """
+        assert self._client is not None
+        end = time.monotonic() + self._properties.api_timeout_s
+        while True:
+            (future,) = ask(self._client, max(_PAUSE_S, end - time.monotonic())).values()
+            while not concurrent.futures.wait([future], timeout=0.2).done:
+                self._client.poll(0)  # hears of errors
+                if len(self._failed_logins) >= _LOGINS:
+                    raise explained(self._failed_logins[-1], self._properties, what)
+            try:
+                return future.result()
+            except KafkaException as raised:
+                error = raised.args[0]
+            if error.code() in answers:
                 return error
-            self._admin.poll(0)
-            if error.code() == KafkaError._TIMED_OUT and self._last is not None:
-                raise unreachable(self._properties, self._properties.security.clean(self._last.str())) from None
-            raise explained(error, self._properties, what) from None
+            self._client.poll(0)
+            if error.code() in PASSING and time.monotonic() + _PAUSE_S < end:
+                time.sleep(_PAUSE_S)
+            elif error.code() == KafkaError._TIMED_OUT and self._last is not None:
+                raise unreachable(self._properties, self._properties.security.clean(self._last.str()))
+            else:
+                raise explained(error, self._properties, what)
 
     def partitions_of(self, topic: str) -> int | None:
         """How many partitions a topic has; None if there is no such topic.
@@ -77,11 +95,13 @@ class Brokers:
         BacklogError
             The user may not write to the topic.
         """
-        asked = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True,
-            request_timeout=self._properties.api_timeout_s,
-        )  # fmt: skip
-        found = self._answer(asked, f"Asking for the topic {topic!r}")
+        found = self._answer(
+            lambda client, seconds: client.describe_topics(
+                TopicCollection([topic]), include_authorized_operations=True, request_timeout=seconds
+            ),
+            f"Asking for the topic {topic!r}",
+            MISSING,
+        )
         if isinstance(found, KafkaError):
             return None
         may = found.authorized_operations
@@ -113,14 +133,12 @@ class Brokers:
         if partitions is None:
             raise missing_topic(topic, self._properties)
         new = NewTopic(topic, partitions, -1 if replication is None else replication, config=dict(config))
-        asked = self._admin.create_topics([new], request_timeout=self._properties.api_timeout_s)
-        (future,) = asked.values()
-        try:
-            future.result()
-        except KafkaException as raised:
-            # Another query may create it at the same moment.
-            if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise explained(raised.args[0], self._properties, f"Creating the topic {topic!r}") from None
+        # Another query may create it at the same moment.
+        self._answer(
+            lambda client, seconds: client.create_topics([new], request_timeout=seconds),
+            f"Creating the topic {topic!r}",
+            {KafkaError.TOPIC_ALREADY_EXISTS},
+        )
         end = time.monotonic() + self._properties.api_timeout_s
         while (found := self.partitions_of(topic)) is None:
             if time.monotonic() > end:
@@ -130,23 +148,24 @@ class Brokers:
 
     def config_of(self, topic: str) -> dict[str, str]:
         """The settings of a topic; empty if the user may not see them."""
-        asked = self._admin.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=self._properties.api_timeout_s
+        found = self._answer(
+            lambda client, seconds: client.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=seconds
+            ),
+            f"Asking for the settings of the topic {topic!r}",
+            DENIED,
         )
-        (future,) = asked.values()
-        try:
-            return {name: str(entry.value) for name, entry in future.result().items()}
-        except KafkaException:
-            return {}
+        return {} if isinstance(found, KafkaError) else {name: str(entry.value) for name, entry in found.items()}
 
     def end_of(self, topic: str, partition: int) -> int:
         """The offset after a partition's last record, also if its transaction is open."""
         where = TopicPartition(topic, partition)
-        asked = self._admin.list_offsets(
-            {where: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=self._properties.api_timeout_s,
-        )  # fmt: skip
-        found = self._answer(asked, f"Asking for the end of the topic {topic!r}")
-        if isinstance(found, KafkaError):
-            raise missing_topic(topic, self._properties)
+        found = self._answer(
+            lambda client, seconds: client.list_offsets(
+                {where: OffsetSpec.latest()},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=seconds,
+            ),
+            f"Asking for the end of the topic {topic!r}",
+        )
         return int(found.offset)

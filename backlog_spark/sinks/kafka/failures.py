@@ -9,13 +9,32 @@ from confluent_kafka import KafkaError
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.kafka.properties import TRANSACTION_TIMEOUT, ProducerProperties
 
-__all__ = ["IDS", "LOGINS", "MISSING", "explained", "missing_topic", "unreachable"]
+__all__ = ["DENIED", "IDS", "LOGINS", "MISSING", "PASSING", "explained", "missing_topic", "unreachable"]
 
 IDS: Final = "backlog_spark-"
 """Beginning of all transactional ids, for rights that are granted by it."""
 
 LOGINS: Final = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 MISSING: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+DENIED: Final = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+PASSING: Final = {
+    KafkaError._TRANSPORT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    # For some 100 ms after a topic was created, a broker does not know yet that it leads.
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    # Not every broker hears of a new topic at once.
+    *MISSING,
+}
+"""Errors of brokers that start, end, or choose leaders."""
 _AWAY: Final = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 _FENCED: Final = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 _LARGE: Final = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
@@ -50,6 +69,7 @@ def explained(error: KafkaError, properties: ProducerProperties, what: str) -> B
             "If this is not a restart, see that only one driver runs on this checkpoint.",
         )
     hints = {
+        **dict.fromkeys(MISSING, "Create the topic again, or give the user DESCRIBE on it."),
         KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user WRITE and DESCRIBE on the topic, and READ, WRITE and "
         "DESCRIBE on the topic of the sink's marks.",
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Give the user WRITE and DESCRIBE on transactional ids that "

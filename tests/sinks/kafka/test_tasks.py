@@ -159,6 +159,20 @@ def test_brokers_that_restart_within_a_batch() -> None:
         )
         assert writer.write(0, slowly()).records == RECORDS
         assert Counter(topics.records(topic)) == expected(0, 1)
+        with contextlib.closing(Brokers(properties)) as brokers:
+            server.restart()
+            assert brokers.ensure(topic, None, None) == 2
+            assert brokers.end_of(topic, 0) + brokers.end_of(topic, 1) >= 2 * RECORDS
+
+
+def test_a_new_topic_can_be_asked_about_at_once(topics: Topics) -> None:
+    with contextlib.closing(Brokers(ProducerProperties.parse(topics.options()))) as brokers:
+        for number in range(10):
+            topic = f"new-{number}"
+            assert brokers.ensure(topic, 16, None, {"cleanup.policy": "compact"}) == 16
+            assert brokers.end_of(topic, number) == 0
+            assert brokers.config_of(topic)["cleanup.policy"] == "compact"
+        brokers.close()  # as a sink does when it fails to open, and again when its query ends
 
 
 def test_the_marks_are_never_forgotten(topics: Topics) -> None:
