@@ -15,8 +15,7 @@ from sqlglot import exp
 
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.operators.aggregates.aggregate import Aggregate
-from backlog_spark.operators.aggregates.base import is_orderable
-from backlog_spark.operators.aggregates.ordered import FirstRow
+from backlog_spark.operators.aggregates.single import SingleValue
 from backlog_spark.operators.declare import function_name
 from backlog_spark.streamsql.rows import text_of
 
@@ -141,10 +140,6 @@ def rows_of_values(
     grouped = spread.key_by(*every).aggregate(*inner, name=tr.operator(*keys, "values"))
     for field in tr.schema(grouped, node, "DISTINCT"):
         if field.name in plain_results:
-            name, where = plain_results[field.name], f"{number} = 0"
-            by_name[name] = (
-                f"max({field.name}) FILTER (WHERE {where}) AS {quoted(name)}"
-                if is_orderable(field.dataType)
-                else FirstRow(field.name, ((number, False, True),), name=name, where=where)
-            )
+            name = plain_results[field.name]
+            by_name[name] = SingleValue(field.name, name=name, where=f"{number} = 0")
     return grouped, [by_name[name] for name in results]

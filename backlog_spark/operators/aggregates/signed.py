@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegralType, LongType, StructType
 
 from backlog_spark.operators.aggregates.aggregate import Aggregate
+from backlog_spark.operators.aggregates.single import SingleValue
 from backlog_spark.operators.aggregates.sums import Avg, Count, Sum
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ SIGN: Final = "__backlog_sign"
 """Column of the rows: 1 if a row is added, -1 if it is retracted."""
 
 
-def signed(aggregate: Aggregate, schema: StructType) -> Signed | None:
+def signed(aggregate: Aggregate, schema: StructType) -> Aggregate | None:
     """The aggregate over rows with signs. None if its accumulators cannot retract rows exactly.
 
     Sums of floating point cannot: what is lost to rounding, or to an infinity, stays lost.
     """
+    if isinstance(aggregate, SingleValue):
+        return replace(aggregate, where=f"{SIGN} > 0" + (f" AND ({aggregate.where})" if aggregate.where else ""))
     if isinstance(aggregate, Count):
         return Signed(aggregate.name, replace(aggregate, name="_"))
     if isinstance(aggregate, Avg) and isinstance(aggregate._type(schema), IntegralType):
