@@ -137,8 +137,10 @@ class StateReader:
         if not fold.timed:  # changed rows may be in the overlay
             heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
             recent = heads.select("value.recent", "value.slots").mapInArrow(unpack, schema)
-            gone = heads.select("value.gone").mapInArrow(UnpackHashes(), StructType().add(HASH, LongType()))
-            rows = rows.join(recent.select(HASH).union(gone), HASH, "left_anti").union(recent)
+            listed = heads.select("value.gone").mapInArrow(UnpackHashes(), StructType().add(HASH, LongType()))
+            # Hashes without rows are listed, and those whose rows are added.
+            replaced = recent.select(HASH).distinct().union(listed).groupBy(HASH).count().where("count = 1")
+            rows = rows.join(replaced, HASH, "left_anti").union(recent)
         return fold.finish(rows.drop(HASH))
 
     def _variable(self, name: str, variable: str, batch: int | None) -> DataFrame:

@@ -21,6 +21,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.state.tables import HASH, StateSchema, combine, from_bytes, to_bytes
 
 __all__ = [
+    "GROWS",
     "UnpackHashes",
     "UnpackRows",
     "as_text",
@@ -41,6 +42,8 @@ _LZ4: Final = pa.Codec("lz4_raw")
 _WIDTH: Final = 8  # bytes of a number, and number of byte planes
 # Hexadecimal digits in front of a text of rows: the number of bytes after decompression.
 _DIGITS: Final = 8
+GROWS: Final = "!"
+"""Before a text of rows some of which are added to others. A version that would let them replace those stops at it."""
 # LZ4 makes at most 255 bytes of one.
 _MOST_RATIO: Final = 256
 # Most bytes of the rows in one value, before compression. A message of the state server and a text in the JVM are
@@ -120,6 +123,7 @@ def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
         If the text is damaged so far that it cannot be unpacked. RocksDB has checksums for the rest.
     """
     with reading_stored("State in the checkpoint", more=(OSError, EOFError)):  # Arrow's
+        text = text.removeprefix(GROWS)
         size, packed = int(text[:_DIGITS], 16), from_text(text[_DIGITS:])
         if size > _MOST_RATIO * len(packed):
             raise ValueError(f"{len(packed)} bytes are said to be {size}")
