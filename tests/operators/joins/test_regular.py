@@ -22,6 +22,7 @@ from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.joins.regular import JoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
+from backlog_spark.state.state_codec import GROWS
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import combine
 from tests.operators.conftest import Collect, wait
@@ -360,19 +361,26 @@ def test_rows_that_are_only_added_make_rows_that_are_only_added(spark: SparkSess
     chance = random.Random(7)
     lives = [[row for row in life(chance, side, 120) if row.sign > 0] for side in (LEFT, RIGHT)]
     for side, (name, value) in enumerate((("l", "v"), ("r", "w"))):
-        for number in range(2):
-            rows = table(lives[side][number::2], value).select(["k", value])
+        for number in range(4):
+            rows = table(lives[side][number::4], value).select(["k", value])
             append(tmp_path / name, rows, backlog=not number)
     left, right = (bs.source("scripted", name=n, path=tmp_path / n) for n in "lr")
     sink = Collect()
-    writer = left.key_by("k").join(right.key_by("k")).write("pairs")
+    writer = left.key_by("k").join(right.key_by("k"), name="pairs").write("pairs")
     writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
     query = writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
     expected = of_databases(spark, *lives, "inner")
     try:
         wait(lambda: of_sink(sink).total() >= expected.total(), query)
         query.processAllAvailable()
+        kept = query.state("pairs").collect()
     finally:
         query.stop()
     assert sink.schema.names == ["k", "v", "w"]
     assert of_sink(sink) == expected
+    # Rows were added to keys that had some. All are read as state.
+    heads = spark.read.format("statestore").option("stateVarName", "head").load(str(tmp_path / "c"))
+    assert heads.where(f"startswith(value.recent, '{GROWS}')").count() > 0
+    sides = [Counter((row.key, row.value) for row in live if row.key is not None) for live in lives]
+    assert Counter((r["k"], r["left"]["v"]) for r in kept if r["left"]) == sides[LEFT]
+    assert Counter((r["k"], r["right"]["w"]) for r in kept if r["right"]) == sides[RIGHT]
