@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from backlog_spark.common.sql_names import quoted
-from backlog_spark.spark.jvm.py4j_helpers import heap_bytes
+from backlog_spark.spark.jvm.session import heap_bytes
 from backlog_spark.spark.plan.batch_frames import kept, nullable
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ __all__ = [
     "file_size",
     "file_system",
     "hadoop_conf",
-    "heap_bytes",
     "java_class",
     "qualified",
     "streaming_relations",
@@ -43,11 +42,6 @@ def qualified(spark: SparkSession, location: str) -> Any:
 def hadoop_conf(spark: SparkSession) -> Any:
     """Hadoop's configuration, including the session's settings for it."""
     return cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
-
-
-def heap_bytes(spark: SparkSession) -> int:
-    """How large the driver's heap may become."""
-    return int(java_class(spark, "java.lang.Runtime").getRuntime().maxMemory())
 
 
 def file_system(spark: SparkSession, path: Any) -> Any:

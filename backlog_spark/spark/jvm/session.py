@@ -44,6 +44,7 @@ __all__ = [
     "REDACTION",
     "check_session",
     "hadoop_settings",
+    "heap_bytes",
     "is_stopped",
     "load",
     "loading",
@@ -392,6 +393,11 @@ def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -
         spark.conf.unset(name)
     else:
         spark.conf.set(name, value)
+
+
+def heap_bytes(spark: SparkSession) -> int:
+    """How large the driver's heap may become."""
+    return int(java_class(spark, "java.lang.Runtime").getRuntime().maxMemory())
 
 
 def hadoop_settings(spark: SparkSession) -> Callable[[str], str | None]:
