@@ -43,7 +43,7 @@ _WIDTH: Final = 8  # bytes of a number, and number of byte planes
 # Hexadecimal digits in front of a text of rows: the number of bytes after decompression.
 _DIGITS: Final = 8
 GROWS: Final = "!"
-"""Before a text of rows some of which are added to others. A version that would let them replace those stops at it."""
+"""Before a text with rows that are added to others. A version that knows only rows that replace others fails at it."""
 # LZ4 makes at most 255 bytes of one.
 _MOST_RATIO: Final = 256
 # Most bytes of the rows in one value, before compression. A message of the state server and a text in the JVM are

@@ -54,22 +54,19 @@ class Recent:
         return cls(combine([], schema), np.zeros(0, dtype=np.int64))
 
     @property
-    def gone(self) -> np.ndarray:
-        """Hashes without rows."""
-        found: np.ndarray = self.hashes[~is_in(self.hashes, self.of_rows)]
-        return found
-
-    @property
     def of_rows(self) -> np.ndarray:
         """The hashes of rows; sorted and distinct."""
         return distinct(self.rows.column(0).to_numpy())
 
     @property
-    def growing(self) -> np.ndarray:
-        """Hashes whose rows are added to those in the bucket."""
-        hashes = self.of_rows
-        found: np.ndarray = hashes[~is_in(hashes, self.hashes)]
-        return found
+    def listed(self) -> np.ndarray:
+        """The hashes without rows, and those whose rows are added. With the rows they tell which are replaced."""
+        return np.setxor1d(self.hashes, self.of_rows)
+
+    @property
+    def adds(self) -> bool:
+        """Whether there are rows that are added to others."""
+        return not is_in(self.of_rows, self.hashes).all()
 
     def among(self, hashes: np.ndarray) -> pa.RecordBatch:
         """The rows of these hashes, which must be sorted."""
@@ -83,7 +80,7 @@ class Recent:
         return Recent(combine([kept, rows], rows.schema), distinct(np.concatenate([self.hashes, hashes])))
 
     def grown(self, old: pa.RecordBatch, new: pa.RecordBatch) -> Recent:
-        """The overlay with more rows for some hashes, which have had ``old``. Others had none."""
+        """The overlay with more rows. ``old``: all rows that their hashes had, in the overlay or in the buckets."""
         hashes = new.column(0).to_numpy()
         has_others = is_in(hashes, distinct(old.column(0).to_numpy()))
         first = self.changed(distinct(hashes[~has_others]), new.filter(pa.array(~has_others)))
@@ -191,7 +188,7 @@ class GroupStore:
         self._loaded: dict[int, pa.RecordBatch] = {}
         self._touched: Collection[int] = set()
         self._changed = np.zeros(0, dtype=np.int64)
-        self._old = Recent.nothing(self._schema.arrow()).rows
+        self._old = combine([], self._schema.arrow())
         self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         if due is not None:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
@@ -296,7 +293,7 @@ class GroupStore:
         """
         if bits > self._bits:
             return False
-        size = self._recent.rows.num_rows + len(self._recent.gone)
+        size = self._recent.rows.num_rows + len(self._recent.listed)
         if self._rows <= self._spent + size or self._recent.rows.nbytes > _APART_BYTES:
             return False
         self._spent += size
@@ -348,19 +345,19 @@ class GroupStore:
     def close(self) -> None:
         """Write the group's head."""
         self._loaded = {}
-        self._old = Recent.nothing(self._schema.arrow()).rows
+        self._old = combine([], self._schema.arrow())
         due = self._due.tobytes() if self._due_of is not None else None
-        recent, slots, gone = None, 0, None
+        recent, slots, listed = None, 0, None
         if len(self._recent.hashes) or self._recent.rows.num_rows:
             recent, slots = packed_rows(self._recent.rows, self._schema)
-            growing = self._recent.growing
-            recent = GROWS + recent if len(growing) else recent
-            gone = packed_hashes(np.concatenate([self._recent.gone, growing]))
-        self._head.update((self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent))
+            recent = GROWS + recent if self._recent.adds else recent
+            listed = packed_hashes(self._recent.listed)
+        self._head.update(
+            (self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, listed, self._spent)
+        )
 
-    def _opened(self, recent: str | None, slots: int, gone: str | None) -> Recent:
-        if recent is None or gone is None:
+    def _opened(self, recent: str | None, slots: int, listed: str | None) -> Recent:
+        if recent is None or listed is None:
             return Recent.nothing(self._schema.arrow())
-        rows, listed = unpacked_rows(recent, slots, self._schema), unpacked_hashes(gone)
-        hashes = distinct(rows.column(0).to_numpy())
-        return Recent(rows, np.setxor1d(hashes, listed))
+        rows = unpacked_rows(recent, slots, self._schema)
+        return Recent(rows, np.setxor1d(rows.column(0).to_numpy(), unpacked_hashes(listed)))

@@ -236,5 +236,5 @@ def test_more_than_a_value_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_hashes_without_rows_are_known() -> None:
     nothing = Recent.nothing(STATE.arrow())
     some = nothing.changed(np.array(sorted(map(hash_of, ["a1", "a2"]))), table({"a1": 1}))
-    assert some.gone.tolist() == [hash_of("a2")]
-    assert some.changed(np.array([hash_of("a1")]), table({})).gone.tolist() == sorted(map(hash_of, ["a1", "a2"]))
+    assert some.listed.tolist() == [hash_of("a2")]
+    assert some.changed(np.array([hash_of("a1")]), table({})).listed.tolist() == sorted(map(hash_of, ["a1", "a2"]))

@@ -25,8 +25,8 @@ __all__ = ["SingleValue"]
 class SingleValue(ArgumentAggregate):
     """Value of the row for which ``where`` is true; NULL if there is none.
 
-    A later batch may replace the row: it has at most one such row of a key, and its value is the new one. So it needs
-    no row to retract the former value. The second accumulator is 1 if there is a row.
+    A key has at most one such row. If a batch replaces it, the new row's value counts, so nothing has to be retracted.
+    The second accumulator is 1 if there was a row.
     """
 
     function: ClassVar[str] = "single_value"

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from backlog_spark.common.patience import patiently
 from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.kafka.failures import DENIED, LOGINS, MISSING, PASSING, explained, missing_topic, unreachable
 from backlog_spark.sinks.kafka.properties import ProducerProperties
@@ -59,33 +60,38 @@ class Brokers:
         Parameters
         ----------
         ask : callable
-            Makes the request's future, from the client and how long a broker may take, in seconds.
+            Takes the client, and how many seconds the request may take. Makes its future.
         what : str
             As of `explained`.
         answers : collection of int
             Codes of errors that are an answer, too.
         """
-        assert self._client is not None
-        end = time.monotonic() + self._properties.api_timeout_s
-        while True:
-            (future,) = ask(self._client, max(_PAUSE_S, end - time.monotonic())).values()
+        client, seconds = self._client, self._properties.api_timeout_s
+        assert client is not None
+        end = time.monotonic() + seconds
+
+        def once() -> Any:
+            (future,) = ask(client, max(_PAUSE_S, end - time.monotonic())).values()
             while not concurrent.futures.wait([future], timeout=0.2).done:
-                self._client.poll(0)  # hears of errors
+                client.poll(0)  # hears of errors
                 if len(self._failed_logins) >= _LOGINS:
                     raise explained(self._failed_logins[-1], self._properties, what)
-            try:
-                return future.result()
-            except KafkaException as raised:
-                error = raised.args[0]
-            if error.code() in answers:
-                return error
-            self._client.poll(0)
-            if error.code() in PASSING and time.monotonic() + _PAUSE_S < end:
-                time.sleep(_PAUSE_S)
-            elif error.code() == KafkaError._TIMED_OUT and self._last is not None:
-                raise unreachable(self._properties, self._properties.security.clean(self._last.str()))
-            else:
-                raise explained(error, self._properties, what)
+            error = future.exception()
+            if isinstance(error, KafkaException) and error.args[0].code() in answers:
+                return error.args[0]
+            return future.result()
+
+        def passes(error: Exception) -> bool:
+            return isinstance(error, KafkaException) and error.args[0].code() in PASSING
+
+        try:
+            return patiently(once, passes, seconds)
+        except KafkaException as raised:
+            error = raised.args[0]
+            client.poll(0)
+            if error.code() == KafkaError._TIMED_OUT and self._last is not None:
+                raise unreachable(self._properties, self._properties.security.clean(self._last.str())) from None
+            raise explained(error, self._properties, what) from None
 
     def partitions_of(self, topic: str) -> int | None:
         """How many partitions a topic has; None if there is no such topic.

@@ -22,13 +22,10 @@ __all__ = [
     "TopicGone",
     "Unreachable",
     "looked_again",
-    "patiently",
     "topic_id",
 ]
 
 T = TypeVar("T")
-
-_LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 _SHARE = 10
 """A description holds for so many times as long as it takes, so readers spend a tenth of their time on them."""
@@ -140,19 +137,6 @@ class Lookups(ABC):
     def latest(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """For each partition the offset at which reading ends now."""
         return self.offsets(partitions, LATEST, committed=self.properties.read_committed)
-
-
-def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seconds: float) -> T:
-    """Ask until there is an answer, with growing pauses. Raises the last error when the time is over."""
-    end, pause = time.monotonic() + seconds, _LEAST_PAUSE_S
-    while True:
-        try:
-            return ask()
-        except Exception as error:
-            if not retriable(error) or time.monotonic() + pause >= end:
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def looked_again(look: Callable[[], T], is_whole: Callable[[T], bool]) -> T:

@@ -11,9 +11,10 @@ import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from backlog_spark.common.patience import patiently
 from backlog_spark.errors import BacklogError
 
-from .client import Lookups, OffsetGone, Topic, TopicGone, Unreachable, patiently, topic_id
+from .client import Lookups, OffsetGone, Topic, TopicGone, Unreachable, topic_id
 from .offsets import EARLIEST, Partition
 from .properties import Properties
 

@@ -8,10 +8,11 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from backlog_spark.common.patience import patiently
 from backlog_spark.errors import BacklogError, SettingError
 
 from .backlog import Flag
-from .client import Lookups, Topic, TopicGone, looked_again, patiently
+from .client import Lookups, Topic, TopicGone, looked_again
 from .losses import Gap, Loss, reconciled, shown_time
 from .offsets import EARLIEST, LATEST, Partition, shown
 from .options import Boundary, KafkaOptions
